@@ -1,0 +1,35 @@
+# Needs Node 20 or newer, make and python3; everything else is installed by npm from the lock file.
+.PHONY: build test verify demo bench sim chaos clean
+
+# Reinstalled when the lock file is newer. The build is a step of its own, so install scripts are not run here.
+installed := node_modules/.installed
+$(installed): package-lock.json
+	npm ci --ignore-scripts
+	@touch $@
+
+build: $(installed)
+	@npm run -s build
+
+# Builds, lints, checks types, runs every test; closes with one line, "N passed, M failed".
+test: $(installed)
+	@node scripts/test.mjs
+
+verify: test
+
+demo: build
+	@npx batchweave demo $(ARGS)
+
+# make bench ARGS="ingest --json"
+bench: $(installed)
+	@npm run -s bench -- $(ARGS)
+
+# make sim ARGS="--seed 7"
+sim: $(installed)
+	@npm run -s sim -- $(ARGS)
+
+# make chaos ARGS="--rounds 100"
+chaos: $(installed)
+	@npm run -s chaos -- $(ARGS)
+
+clean:
+	rm -rf dist node_modules

@@ -1,0 +1,49 @@
+/**
+ * Property: the public names are exactly these, so that none comes or goes unnoticed.
+ * Method: read the export lists of the public doors (types have no trace at run time), and compare the values with what
+ * the module really has. After a wanted change: `npx vitest run test/public-api -u`.
+ */
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { expect, type TestContext, test } from "vitest";
+import { parseFile, root, type SyntaxNode } from "./source-tree.js";
+
+interface PublicNames {
+  values: string[];
+  types: string[];
+}
+
+function publicNames(path: string): PublicNames {
+  const names: PublicNames = { values: [], types: [] };
+  for (const node of parseFile(path).program.body as SyntaxNode[]) {
+    if (node.type === "ExportAllDeclaration") throw new Error(`${path} must name what it exports one by one`);
+    if (node.type !== "ExportNamedDeclaration") continue;
+    for (const specifier of node.specifiers as { exportKind?: string; exported: { name: string } }[]) {
+      const isType = node.exportKind === "type" || specifier.exportKind === "type";
+      names[isType ? "types" : "values"].push(specifier.exported.name);
+    }
+    const declared = node.declaration as { id?: SyntaxNode; declarations?: { id: SyntaxNode }[] } | null;
+    for (const { id } of declared?.declarations ?? (declared === null ? [] : [declared])) {
+      if (id?.name !== undefined) names[node.exportKind === "type" ? "types" : "values"].push(id.name);
+    }
+  }
+  return { values: names.values.sort(), types: names.types.sort() };
+}
+
+async function checkedNames(context: TestContext, path: string): Promise<PublicNames> {
+  if (!existsSync(join(root, path))) context.skip(`${path} is not there yet`);
+  const names = publicNames(path);
+  const module = await import(/* @vite-ignore */ join(root, path));
+  expect(Object.keys(module).sort()).toEqual(names.values);
+  return names;
+}
+
+test("batchweave", async (context) => {
+  const names = await checkedNames(context, "src/index.ts");
+  expect(names).toMatchInlineSnapshot();
+});
+
+test("batchweave/plan", async (context) => {
+  const names = await checkedNames(context, "src/plan/index.ts");
+  expect(names).toMatchInlineSnapshot();
+});
