@@ -1,0 +1,131 @@
+/**
+ * System calls as promises on plain descriptors. `fs.promises` would wrap each descriptor in an object that the collector must watch,
+ * which costs more than the call itself on small objects.
+ */
+import * as fs from "node:fs";
+
+/** Read an existing regular file; a symbolic link in its place is not followed. */
+export const readFlags: number = fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW;
+/** Make a new file and write it. */
+export const writeFlags: number = fs.constants.O_WRONLY | fs.constants.O_CREAT | fs.constants.O_EXCL;
+/** Open a directory to sync it. */
+export const directoryFlags: number = fs.constants.O_RDONLY | fs.constants.O_DIRECTORY;
+
+/** Most buffers one writev(2) takes (IOV_MAX on Linux and macOS). */
+const vectorsMax = 1024;
+
+function settled(resolve: () => void, reject: (e: unknown) => void): (e: unknown) => void {
+  return (e) => (e ? reject(e) : resolve());
+}
+
+/** open(2) */
+export function openFile(path: string, flags: number): Promise<number> {
+  return new Promise((resolve, reject) => fs.open(path, flags, 0o666, (e, fd) => (e ? reject(e) : resolve(fd))));
+}
+
+/** close(2) */
+export function closeFile(fd: number): Promise<void> {
+  return new Promise((resolve, reject) => fs.close(fd, settled(resolve, reject)));
+}
+
+/** fdatasync(2) */
+export function syncData(fd: number): Promise<void> {
+  return new Promise((resolve, reject) => fs.fdatasync(fd, settled(resolve, reject)));
+}
+
+/** fsync(2) */
+export function syncAll(fd: number): Promise<void> {
+  return new Promise((resolve, reject) => fs.fsync(fd, settled(resolve, reject)));
+}
+
+/** link(2) */
+export function linkFile(from: string, to: string): Promise<void> {
+  return new Promise((resolve, reject) => fs.link(from, to, settled(resolve, reject)));
+}
+
+/** rename(2) */
+export function renameFile(from: string, to: string): Promise<void> {
+  return new Promise((resolve, reject) => fs.rename(from, to, settled(resolve, reject)));
+}
+
+/** unlink(2) */
+export function unlinkFile(path: string): Promise<void> {
+  return new Promise((resolve, reject) => fs.unlink(path, settled(resolve, reject)));
+}
+
+/** mkdir(2) */
+export function makeDirectory(path: string): Promise<void> {
+  return new Promise((resolve, reject) => fs.mkdir(path, settled(resolve, reject)));
+}
+
+/** rmdir(2) */
+export function removeDirectory(path: string): Promise<void> {
+  return new Promise((resolve, reject) => fs.rmdir(path, settled(resolve, reject)));
+}
+
+/** lstat(2) */
+export function statPath(path: string): Promise<fs.Stats> {
+  return new Promise((resolve, reject) => fs.lstat(path, (e, stats) => (e ? reject(e) : resolve(stats))));
+}
+
+/** fstat(2) */
+export function statFile(fd: number): Promise<fs.Stats> {
+  return new Promise((resolve, reject) => fs.fstat(fd, (e, stats) => (e ? reject(e) : resolve(stats))));
+}
+
+/** The entries of a directory, in no order. */
+export function readDirectory(path: string): Promise<fs.Dirent[]> {
+  return new Promise((resolve, reject) =>
+    fs.readdir(path, { withFileTypes: true }, (e, entries) => (e ? reject(e) : resolve(entries))),
+  );
+}
+
+/** Reads into `target` from `position` until it is full or the file ends; resolves to the bytes read. */
+export async function readFully(fd: number, target: Uint8Array, position: number): Promise<number> {
+  let done = 0;
+  while (done < target.byteLength) {
+    const read = await readOnce(fd, target, done, target.byteLength - done, position + done);
+    if (read === 0) break;
+    done += read;
+  }
+  return done;
+}
+
+/** One read(2); may be short. */
+export function readOnce(
+  fd: number,
+  target: Uint8Array,
+  offset: number,
+  length: number,
+  position: number,
+): Promise<number> {
+  return new Promise((resolve, reject) =>
+    fs.read(fd, target, offset, Math.min(length, 0x7ffff000), position, (e, read) => (e ? reject(e) : resolve(read))),
+  );
+}
+
+/** Writes every part, one after another, without joining them; continues after short writes. */
+export async function writeFully(fd: number, parts: readonly Uint8Array[]): Promise<void> {
+  let at = 0;
+  let rest: Uint8Array | undefined;
+  while (at < parts.length) {
+    const vector = parts.slice(at, at + vectorsMax);
+    if (rest) vector[0] = rest;
+    let written = await writeOnce(fd, vector);
+    let took = 0;
+    while (took < vector.length && written >= (vector[took] as Uint8Array).byteLength) {
+      written -= (vector[took] as Uint8Array).byteLength;
+      took++;
+    }
+    at += took;
+    rest = written > 0 ? (vector[took] as Uint8Array).subarray(written) : took === 0 ? vector[0] : undefined;
+  }
+}
+
+function writeOnce(fd: number, vector: Uint8Array[]): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const done = (e: unknown, written: number): void => (e ? reject(e) : resolve(written));
+    if (vector.length === 1) fs.write(fd, vector[0] as Uint8Array, done);
+    else fs.writev(fd, vector, done);
+  });
+}

@@ -1,0 +1,406 @@
+/**
+ * Objects as files below one folder: the embedded default.
+ *
+ * An object is written whole to a temporary file, synced, and only then given its name: with link(2), which fails if the name is
+ * taken, for a conditional create; with rename(2) for a put. Both are atomic across processes, so no reader sees part of an object
+ * and exactly one of any number of creators wins. A crash before the name leaves an invisible temporary file; after it, the object.
+ */
+import { dirname } from "node:path";
+import { pathToFileURL } from "node:url";
+import type { Env } from "../env/index.js";
+import { BatchWeaveError } from "../errors.js";
+import { assertRange, listLimit } from "./arguments.js";
+import { bodyParts } from "./body.js";
+import {
+  closeFile,
+  linkFile,
+  openFile,
+  readFlags,
+  readFully,
+  readOnce,
+  removeDirectory,
+  renameFile,
+  statFile,
+  statPath,
+  syncData,
+  unlinkFile,
+  writeFlags,
+  writeFully,
+} from "./file-calls.js";
+import { Directories } from "./file-directories.js";
+import { errno, fileError, tolerate } from "./file-error.js";
+import { TempFiles } from "./file-temp.js";
+import { collectKeys } from "./file-walk.js";
+import { assertKey } from "./key.js";
+import type {
+  Body,
+  CallOptions,
+  CreateOutcome,
+  ListedObject,
+  ListOptions,
+  ListPage,
+  ObjectStore,
+} from "./object-store.js";
+
+/**
+ * What a returned write survives. `power-loss` (default): everything, by syncing file and directory. `process-crash`: the death of
+ * any process, but not of the machine: after a power failure recent objects may be missing, empty or torn.
+ */
+export type Durability = "power-loss" | "process-crash";
+
+/** Settings of {@link openFileStore}. */
+export interface FileStoreSettings {
+  durability?: Durability | undefined;
+}
+
+/** Bytes a whole-object read asks for before it knows the size; most manifests, segments and footers fit. */
+const firstReadBytes = 128 * 1024;
+/** Ranges longer than this are clipped to the object's size before memory is set aside for them. */
+const unclippedBytesMax = 16 * 1024 * 1024;
+/** How often a directory may vanish under a write before we give up. */
+const vanishedMax = 32;
+/** System calls a listing or a delete keeps going at once; more would crowd out reads in Node's small thread pool. */
+const parallelMax = 16;
+
+/** Errnos of link(2) that say for certain that no link was made. Any other (a network file system timing out) says nothing. */
+const refusals = [
+  "ENOSPC",
+  "EDQUOT",
+  "EACCES",
+  "EPERM",
+  "EROFS",
+  "ENOENT",
+  "ENOTDIR",
+  "ENAMETOOLONG",
+  "EMLINK",
+  "EXDEV",
+  "ELOOP",
+];
+
+/** Opens the folder `path` (absolute) as a store. The folder is made by the first write, not before. */
+export async function openFileStore(path: string, env: Env, settings: FileStoreSettings = {}): Promise<FileStore> {
+  const durability = settings.durability ?? "power-loss";
+  if (durability !== "power-loss" && durability !== "process-crash") {
+    throw new BatchWeaveError(
+      "INVALID_ARGUMENT",
+      `durability "${String(durability)}" is unknown; use "power-loss" or "process-crash"`,
+      { durability },
+    );
+  }
+  const root = path.replace(/(?<=.)\/+$/, "");
+  try {
+    // "/." follows a link in the last place: a root that is a link to a folder is fine.
+    await tolerate(statPath(`${root}/.`), "ENOENT");
+    const temps = new TempFiles(root, env);
+    await temps.sweep(env.now());
+    return new FileStore(root, temps, durability);
+  } catch (e) {
+    if (errno(e) === "ENOTDIR")
+      throw new BatchWeaveError(
+        "INVALID_ARGUMENT",
+        `${root} is not a folder; name a folder to keep objects in`,
+        { path: root },
+        e,
+      );
+    throw fileError(e, "open", root);
+  }
+}
+
+/** See the head of this file. Made by {@link openFileStore}. */
+export class FileStore implements ObjectStore {
+  readonly uri: string;
+  readonly durability: Durability;
+  readonly #root: string;
+  readonly #temps: TempFiles;
+  readonly #directories: Directories;
+  readonly #scratch: Uint8Array[] = [];
+
+  /** @internal */
+  constructor(root: string, temps: TempFiles, durability: Durability) {
+    this.#root = root;
+    this.#temps = temps;
+    this.durability = durability;
+    this.uri = pathToFileURL(root).href;
+    this.#directories = new Directories(root, durability === "power-loss");
+  }
+
+  async create(key: string, body: Body, options?: CallOptions): Promise<CreateOutcome> {
+    const path = this.#path(key);
+    const signal = options?.signal;
+    let temp: TempFile | undefined;
+    let outcome: CreateOutcome;
+    try {
+      temp = await this.#writeTemp(dirname(path), body, signal);
+      // The commit point: before this the object does not exist, after it it does. Whatever fails later cannot be a plain failure.
+      outcome = await this.#link(temp.path, path);
+    } catch (e) {
+      await temp?.drop();
+      throw fileError(e, "create", path);
+    }
+    const tidied = temp.drop();
+    if (outcome === "created")
+      outcome = await this.#directories.sync(dirname(path)).then(
+        () => "created",
+        () => "unknown" as const,
+      );
+    await tidied;
+    return outcome;
+  }
+
+  async put(key: string, body: Body, options?: CallOptions): Promise<void> {
+    const path = this.#path(key);
+    let temp: TempFile | undefined;
+    try {
+      temp = await this.#writeTemp(dirname(path), body, options?.signal);
+      const from = temp.path;
+      await this.#inDirectory(path, from, () => renameFile(from, path));
+      temp.named();
+      await Promise.all([this.#directories.sync(dirname(path)), temp.drop()]);
+    } catch (e) {
+      await temp?.drop();
+      throw fileError(e, "write", path);
+    }
+  }
+
+  async get(key: string, options?: CallOptions): Promise<Uint8Array | undefined> {
+    return this.#read(key, options?.signal, async (fd) => {
+      const scratch = this.#scratch.pop() ?? new Uint8Array(firstReadBytes);
+      try {
+        const first = await readOnce(fd, scratch, 0, firstReadBytes, 0);
+        // Objects never change, so a short read of a regular file is its end.
+        if (first < firstReadBytes) return scratch.slice(0, first);
+        const whole = uninitialised((await statFile(fd)).size);
+        whole.set(scratch);
+        const rest = await readFully(fd, whole.subarray(first), first);
+        return whole.subarray(0, first + rest);
+      } finally {
+        if (this.#scratch.length < 4) this.#scratch.push(scratch);
+      }
+    });
+  }
+
+  async getRange(key: string, start: number, length: number, options?: CallOptions): Promise<Uint8Array | undefined> {
+    assertRange(key, start, length);
+    return this.#read(key, options?.signal, async (fd) => {
+      const wanted =
+        length <= unclippedBytesMax ? length : Math.max(0, Math.min(length, (await statFile(fd)).size - start));
+      // At least one byte is read, or a folder would pass for an empty range.
+      if (wanted === 0) await readOnce(fd, new Uint8Array(1), 0, 1, 0);
+      const bytes = uninitialised(wanted);
+      const read = await readFully(fd, bytes, start);
+      return read === wanted ? bytes : bytes.slice(0, read);
+    });
+  }
+
+  async list(prefix: string, options?: ListOptions): Promise<ListPage> {
+    const limit = listLimit(options);
+    const signal = options?.signal;
+    signal?.throwIfAborted();
+    let startAfter = options?.startAfter ?? "";
+    try {
+      for (;;) {
+        const keys: string[] = [];
+        await collectKeys(this.#root, { prefix, startAfter, signal }, limit + 1, keys);
+        signal?.throwIfAborted();
+        const more = keys.length > limit;
+        if (more) keys.length = limit;
+        const sizes = await inParallel(keys, (key) => tolerate(statPath(`${this.#root}/${key}`), "ENOENT", "ENOTDIR"));
+        signal?.throwIfAborted();
+        const objects: ListedObject[] = [];
+        for (const [i, key] of keys.entries()) {
+          const stats = sizes[i];
+          if (stats?.isFile()) objects.push({ key, size: stats.size }); // else deleted since it was read
+        }
+        // A page without a key would leave the caller nothing to go on from.
+        if (objects.length > 0 || !more) return { objects, more };
+        startAfter = keys[keys.length - 1] as string;
+      }
+    } catch (e) {
+      throw fileError(e, "list", `${this.#root}/${prefix}`);
+    }
+  }
+
+  async delete(keys: readonly string[], options?: CallOptions): Promise<void> {
+    const paths = keys.map((key) => this.#path(key));
+    const signal = options?.signal;
+    const folders = new Set<string>();
+    await inParallel(paths, async (path) => {
+      signal?.throwIfAborted();
+      // EISDIR: a folder is not an object, so there is none under this key.
+      await tolerate(unlinkFile(path), "ENOENT", "ENOTDIR", "EISDIR").catch((e) => {
+        throw fileError(e, "delete", path);
+      });
+      folders.add(dirname(path));
+    });
+    signal?.throwIfAborted();
+    try {
+      const left = new Set(await inParallel([...folders], (folder) => this.#prune(folder)));
+      await Promise.all([...left].map((folder) => this.#directories.syncNames(folder)));
+    } catch (e) {
+      throw fileError(e, "delete from", this.#root);
+    }
+  }
+
+  #path(key: string): string {
+    assertKey(key);
+    return `${this.#root}/${key}`;
+  }
+
+  /** Opens, reads, closes. Undefined when there is no such object: a folder or a link is none. */
+  async #read(
+    key: string,
+    signal: AbortSignal | undefined,
+    read: (fd: number) => Promise<Uint8Array>,
+  ): Promise<Uint8Array | undefined> {
+    const path = this.#path(key);
+    signal?.throwIfAborted();
+    try {
+      const fd = await tolerate(openFile(path, readFlags), "ENOENT", "ENOTDIR", "ELOOP");
+      if (fd === undefined) return undefined;
+      try {
+        signal?.throwIfAborted();
+        const bytes = await tolerate(read(fd), "EISDIR");
+        signal?.throwIfAborted();
+        return bytes;
+      } finally {
+        closeFile(fd).catch(() => {}); // only read through: nothing can be lost by it
+      }
+    } catch (e) {
+      throw fileError(e, "read", path);
+    }
+  }
+
+  /** Writes and syncs the bytes under a temporary name, and sees to the target's directory meanwhile. Leaves nothing when it throws. */
+  async #writeTemp(directory: string, body: Body, signal: AbortSignal | undefined): Promise<TempFile> {
+    signal?.throwIfAborted();
+    const path = this.#temps.next();
+    const ready = this.#directories.ensure(directory).exists;
+    const fd = await this.#inDirectory(path, undefined, () => openFile(path, writeFlags));
+    const temp = new TempFile(path, fd);
+    try {
+      await writeFully(fd, bodyParts(body));
+      signal?.throwIfAborted();
+      // Without a sync, only close(2) reports a write that a network file system or a quota refused late.
+      if (this.durability === "power-loss") await syncData(fd);
+      else await temp.close();
+      await ready;
+      signal?.throwIfAborted();
+      return temp;
+    } catch (e) {
+      await temp.drop();
+      throw e;
+    }
+  }
+
+  /** link(2), with what its answers do not say. Throws only when no link was made. */
+  async #link(temp: string, path: string): Promise<CreateOutcome> {
+    try {
+      await this.#inDirectory(path, temp, () => linkFile(temp, path));
+      return "created";
+    } catch (e) {
+      if (refusals.includes(errno(e))) throw e;
+      // Over NFS a repeated request can be answered EEXIST though the first one made the link: the link count tells (open(2), NOTES).
+      const links = await statPath(temp).then(
+        (stats) => stats.nlink,
+        () => 0,
+      );
+      if (links > 1) return "created";
+      if (errno(e) !== "EEXIST") return "unknown";
+      const holder = await statPath(path).catch(() => undefined);
+      if (holder === undefined || holder.isFile()) return "exists";
+      throw new BatchWeaveError(
+        "INVALID_ARGUMENT",
+        `cannot create ${path}: there is something other than a file under this name; choose a key that is not the folder of another object`,
+        { path },
+      );
+    }
+  }
+
+  /** Makes a name in the directory of `path`; makes the directory and tries again if it is missing or was pruned under us. */
+  async #inDirectory<T>(path: string, temp: string | undefined, make: () => Promise<T>): Promise<T> {
+    for (let tries = 0; ; tries++) {
+      try {
+        return await make();
+      } catch (e) {
+        if (errno(e) !== "ENOENT" || tries === vanishedMax) throw e;
+        // Or is it the temporary file that is gone? Then no directory will help, and nothing has been written.
+        if (temp !== undefined) await statPath(temp);
+        this.#directories.forget(dirname(path));
+        await this.#directories.ensure(dirname(path)).exists;
+      }
+    }
+  }
+
+  /**
+   * Removes `folder` and those above it as long as they are empty; gives the first that stays. rmdir(2) refuses a folder with anything in
+   * it, and a writer whose folder vanished between its mkdir and its link makes it again, so this races with nothing.
+   */
+  async #prune(folder: string): Promise<string> {
+    let at = folder;
+    for (; at !== this.#root; at = dirname(at)) {
+      try {
+        await removeDirectory(at);
+      } catch (e) {
+        if (errno(e) === "ENOENT") continue;
+        return at; // not empty, or not ours to remove: an empty folder harms nobody
+      }
+      this.#directories.forget(at);
+    }
+    return at;
+  }
+}
+
+/** Memory that is about to be filled by read(2): clearing it first would cost as much as the read. */
+function uninitialised(bytes: number): Uint8Array {
+  return new Uint8Array(Buffer.allocUnsafeSlow(bytes).buffer);
+}
+
+/** A temporary file until it has its name or is dropped. */
+class TempFile {
+  readonly path: string;
+  #fd: number | undefined;
+  #isNamed = false;
+
+  constructor(path: string, fd: number) {
+    this.path = path;
+    this.#fd = fd;
+  }
+
+  async close(): Promise<void> {
+    const fd = this.#fd;
+    this.#fd = undefined;
+    if (fd !== undefined) await closeFile(fd);
+  }
+
+  /** It was renamed: there is no temporary name left to remove. */
+  named(): void {
+    this.#isNamed = true;
+  }
+
+  /** Closes and unlinks. Never throws: a leftover is invisible, and a later sweep removes it. */
+  async drop(): Promise<void> {
+    const unlinked = this.#isNamed ? undefined : unlinkFile(this.path);
+    this.#isNamed = true;
+    await Promise.allSettled([this.close(), unlinked]);
+  }
+}
+
+/** `Promise.all` over `items` with at most {@link parallelMax} going at once. Stops starting new ones after a failure. */
+async function inParallel<T, R>(items: readonly T[], call: (item: T) => Promise<R>): Promise<R[]> {
+  const results = new Array<R>(items.length);
+  let next = 0;
+  let hasFailed = false;
+  const lane = async (): Promise<void> => {
+    while (next < items.length && !hasFailed) {
+      const i = next++;
+      try {
+        results[i] = await call(items[i] as T);
+      } catch (e) {
+        hasFailed = true;
+        throw e;
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(parallelMax, items.length) }, lane));
+  return results;
+}

@@ -1,0 +1,144 @@
+/** A second read when the first takes unusually long; the first answer counts. */
+import type { Env } from "../env/index.js";
+import { linkAbort } from "./linked-abort.js";
+import type { ObjectStore } from "./object-store.js";
+
+/** Settings of {@link withHedging}. */
+export interface HedgingSettings {
+  /** Reads slower than this share of recent ones of their size are hedged. Default 0.95. */
+  percentile?: number | undefined;
+  /** The observed percentile is stretched by this, so that ordinary reads just past it are not read twice. Default 1.25. */
+  slack?: number | undefined;
+  /** Never hedge sooner than this. Default 5. */
+  floorMs?: number | undefined;
+  /** Second reads as a share of all reads, at most. Default 0.05. */
+  extraMax?: number | undefined;
+}
+
+/** Observed reads kept per size class, and how many it takes to say anything. */
+const samplesMax = 256;
+const samplesMin = 20;
+/** Second reads that may be saved up for a bad moment. */
+const burstMax = 10;
+
+/** Recent durations of reads of one size class. */
+class Durations {
+  readonly #ring: number[] = [];
+  #added = 0;
+  #sorted: number[] = [];
+
+  add(ms: number): void {
+    this.#ring[this.#added++ % samplesMax] = ms;
+    // Sorting now and then is enough: the percentile moves slowly.
+    if (this.#added % 16 === 0) this.#sorted = [...this.#ring].sort((a, b) => a - b);
+  }
+
+  /** Undefined while there is too little to go by. */
+  percentile(share: number): number | undefined {
+    if (this.#sorted.length < samplesMin) return undefined;
+    return this.#sorted[Math.min(this.#sorted.length - 1, Math.floor(share * this.#sorted.length))];
+  }
+}
+
+/** Decides when a read is late and whether a second one may be afforded. */
+class Hedger {
+  readonly #env: Env;
+  readonly #percentile: number;
+  readonly #slack: number;
+  readonly #floorMs: number;
+  readonly #extraMax: number;
+  readonly #classes = new Map<number, Durations>();
+  #tokens = 1;
+
+  constructor(env: Env, settings: HedgingSettings) {
+    this.#env = env;
+    this.#percentile = settings.percentile ?? 0.95;
+    this.#slack = settings.slack ?? 1.25;
+    this.#floorMs = settings.floorMs ?? 5;
+    this.#extraMax = settings.extraMax ?? 0.05;
+  }
+
+  /** `sizeClass`: reads of one class are comparable. `call` is begun once or twice, each time with a signal of its own. */
+  async read<T>(
+    sizeClass: number,
+    call: (signal: AbortSignal) => Promise<T>,
+    signal: AbortSignal | undefined,
+  ): Promise<T> {
+    this.#tokens = Math.min(burstMax, this.#tokens + this.#extraMax);
+    let durations = this.#classes.get(sizeClass);
+    if (!durations) {
+      durations = new Durations();
+      this.#classes.set(sizeClass, durations);
+    }
+    const begun = this.#env.monotonic();
+    const observed = durations.percentile(this.#percentile);
+    const delayMs = observed === undefined ? undefined : Math.max(this.#floorMs, observed * this.#slack);
+    const result = await this.#race(call, delayMs, signal);
+    // When the second read won, the first would have taken at least this long: leaving it out would make the percentile sink.
+    durations.add(this.#env.monotonic() - begun);
+    return result;
+  }
+
+  async #race<T>(
+    call: (signal: AbortSignal) => Promise<T>,
+    delayMs: number | undefined,
+    signal: AbortSignal | undefined,
+  ): Promise<T> {
+    const first = linkAbort(signal);
+    const second = linkAbort(signal);
+    const timer = new AbortController();
+    const over = new Error("another read of the same bytes was faster");
+    try {
+      const primary = call(first.signal);
+      if (delayMs === undefined) return await primary;
+      const isLate = await Promise.race([
+        primary.then(
+          () => false,
+          () => false,
+        ),
+        this.#env.sleep(delayMs, timer.signal).then(
+          () => true,
+          () => false,
+        ),
+      ]);
+      if (!isLate || this.#tokens < 1 || signal?.aborted) return await primary;
+      this.#tokens--;
+      return await firstToSucceed(primary, call(second.signal));
+    } finally {
+      timer.abort(over);
+      first.abort(over);
+      second.abort(over);
+      first.unlink();
+      second.unlink();
+    }
+  }
+}
+
+/** The first result; when both fail, the primary's error. */
+async function firstToSucceed<T>(primary: Promise<T>, second: Promise<T>): Promise<T> {
+  try {
+    return await Promise.any([primary, second]);
+  } catch {
+    return await primary;
+  }
+}
+
+/** `store`, with slow `get` and `getRange` calls read a second time, within a cap on the extra load. */
+export function withHedging(store: ObjectStore, env: Env, settings: HedgingSettings = {}): ObjectStore {
+  const hedger = new Hedger(env, settings);
+  return {
+    uri: store.uri,
+    create: (key, body, options) => store.create(key, body, options),
+    put: (key, body, options) => store.put(key, body, options),
+    get: (key, options) => hedger.read(-1, (signal) => store.get(key, { ...options, signal }), options?.signal),
+    // Up to 64 KiB the request dominates, above that the transfer: one class per doubling.
+    getRange: (key, start, length, options) =>
+      hedger.read(
+        Math.max(16, Math.ceil(Math.log2(length + 1))),
+        (signal) => store.getRange(key, start, length, { ...options, signal }),
+        options?.signal,
+      ),
+    list: (prefix, options) => store.list(prefix, options),
+    delete: (keys, options) => store.delete(keys, options),
+  };
+}

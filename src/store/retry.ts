@@ -1,0 +1,84 @@
+/** Tries again what may be tried again: with full jitter, within a budget, and never a conditional create. */
+import type { Env } from "../env/index.js";
+import { type BatchWeaveError, isBatchWeaveError } from "../errors.js";
+import { copyBody } from "./body.js";
+import type { CallOptions, ObjectStore } from "./object-store.js";
+
+/** Settings of {@link withRetry}. */
+export interface RetrySettings {
+  /** Tries of one call, the first included. Default 6. */
+  attemptsMax?: number | undefined;
+  /** The first retry waits a random time up to this, each further one up to twice the previous bound. Default 100. */
+  firstDelayMs?: number | undefined;
+  /** Upper bound of one wait, unless the store itself asks for more. Default 10,000. */
+  delayMaxMs?: number | undefined;
+  /** Retries that may be spent at once; a success gives back a tenth of one. Keeps a failing store from being buried. Default 50. */
+  budgetMax?: number | undefined;
+}
+
+const refundPerSuccess = 0.1;
+
+/**
+ * `store`, with STORE_UNAVAILABLE retried on every call but `create`: a create that was applied and whose answer was lost would come back as
+ * "exists", and its own writer would take it for a loss. A range that comes back short is continued where it broke, until it is whole or the
+ * object ends.
+ */
+export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings = {}): ObjectStore {
+  const attemptsMax = settings.attemptsMax ?? 6;
+  const firstDelayMs = settings.firstDelayMs ?? 100;
+  const delayMaxMs = settings.delayMaxMs ?? 10_000;
+  const budgetMax = settings.budgetMax ?? 50;
+  let budget = budgetMax;
+
+  const attempt = async <T>(call: () => Promise<T>, options: CallOptions | undefined): Promise<T> => {
+    for (let failures = 0; ; ) {
+      try {
+        const result = await call();
+        budget = Math.min(budgetMax, budget + refundPerSuccess);
+        return result;
+      } catch (e) {
+        if (!isBatchWeaveError(e, "STORE_UNAVAILABLE")) throw e;
+        failures++;
+        if (failures >= attemptsMax || budget < 1) throw e;
+        budget--;
+        const bound = Math.min(delayMaxMs, firstDelayMs * 2 ** (failures - 1));
+        await env.sleep(askedDelayMs(e) + env.random() * bound, options?.signal);
+      }
+    }
+  };
+
+  return {
+    uri: store.uri,
+    create: (key, body, options) => store.create(key, body, options),
+    put: (key, body, options) => attempt(() => store.put(key, body, options), options),
+    get: (key, options) => attempt(() => store.get(key, options), options),
+    getRange: (key, start, length, options) =>
+      continued((at, count) => attempt(() => store.getRange(key, at, count, options), options), start, length),
+    list: (prefix, options) => attempt(() => store.list(prefix, options), options),
+    delete: (keys, options) => attempt(() => store.delete(keys, options), options),
+  };
+}
+
+/** What the store asked for (Retry-After), on top of which the jitter spreads those who were told the same. */
+function askedDelayMs(e: BatchWeaveError): number {
+  const asked = e.details["retryAfterMs"];
+  return typeof asked === "number" && asked > 0 ? asked : 0;
+}
+
+/** Reads on after a short answer. An answer with no bytes at all is the object's end. */
+async function continued(
+  read: (start: number, length: number) => Promise<Uint8Array | undefined>,
+  start: number,
+  length: number,
+): Promise<Uint8Array | undefined> {
+  const parts: Uint8Array[] = [];
+  let got = 0;
+  for (;;) {
+    const part = await read(start + got, length - got);
+    if (part === undefined) return undefined; // absent, or deleted since
+    parts.push(part);
+    got += part.byteLength;
+    if (got >= length || part.byteLength === 0) break;
+  }
+  return parts.length === 1 ? parts[0] : copyBody(parts);
+}

@@ -1,0 +1,90 @@
+/** From a URI to a store. */
+import { type Env, systemEnv } from "../env/index.js";
+import { BatchWeaveError } from "../errors.js";
+import { type FileStoreSettings, openFileStore } from "./file.js";
+import { MemoryStore } from "./memory.js";
+import type { ObjectStore } from "./object-store.js";
+
+/** Settings of {@link openStore}; each backend takes what concerns it. */
+export interface StoreSettings extends FileStoreSettings {}
+
+type Opener = (uri: string, settings: StoreSettings, env: Env) => Promise<ObjectStore>;
+
+/** Scheme -> how to open it. A backend that needs a package of its own is imported inside its opener, so that others do not pay for it. */
+const openers: Readonly<Record<string, Opener>> = {
+  memory: async (uri) => openMemory(uri.slice("memory:".length)),
+  file: async (uri, settings, env) => openFileStore(pathOfFileUri(uri), env, settings),
+};
+
+/** Named memory stores of this process. */
+const memories = new Map<string, MemoryStore>();
+
+/** Opens the store a URI names. Nothing is written by opening. */
+export async function openStore(uri: string, settings: StoreSettings = {}, env: Env = systemEnv): Promise<ObjectStore> {
+  const scheme = /^([A-Za-z][A-Za-z0-9+.-]*):/.exec(uri)?.[1]?.toLowerCase();
+  const open = scheme === undefined ? undefined : Object.hasOwn(openers, scheme) ? openers[scheme] : undefined;
+  if (open) return open(`${scheme}${uri.slice((scheme as string).length)}`, settings, env);
+  const works = Object.keys(openers)
+    .map((name) => `${name}:`)
+    .join(", ");
+  if (scheme === undefined) {
+    throw new BatchWeaveError(
+      "UNKNOWN_SCHEME",
+      `"${uri}" is not a URI; for a folder write file:// and its absolute path, such as file:///data/run (schemes: ${works})`,
+      { uri },
+    );
+  }
+  throw new BatchWeaveError(
+    "UNKNOWN_SCHEME",
+    `no store for "${scheme}:" in "${withoutUserInfo(uri)}"; use one of ${works}`,
+    { scheme },
+  );
+}
+
+/** `memory:` is a new store each time; `memory:name` is the same one throughout this process. */
+function openMemory(name: string): MemoryStore {
+  if (name === "") return new MemoryStore();
+  let store = memories.get(name);
+  if (!store) {
+    store = new MemoryStore(`memory:${name}`);
+    memories.set(name, store);
+  }
+  return store;
+}
+
+/** The absolute path of a `file:` URI, percent-decoded. Throws INVALID_ARGUMENT with a hint for anything else. */
+export function pathOfFileUri(uri: string): string {
+  const refuse = (why: string): never => {
+    throw new BatchWeaveError("INVALID_ARGUMENT", `"${uri}": ${why}`, { uri });
+  };
+  const rest = uri.slice("file:".length);
+  const authority = /^\/\/([^/]*)/.exec(rest)?.[1];
+  const raw = authority === undefined ? rest : rest.slice(2 + authority.length);
+  if (authority !== undefined && authority !== "" && authority.toLowerCase() !== "localhost") {
+    refuse(
+      `"${authority}" stands where a host would, and the path must be absolute; write file:///absolute/path, with three slashes`,
+    );
+  }
+  if (!raw.startsWith("/")) refuse("the path must be absolute; write file:///absolute/path, with three slashes");
+  if (/[?#]/.test(raw)) refuse('"?" and "#" must be written %3F and %23 in a path');
+  if (/%2f|%00/i.test(raw)) refuse("a path cannot hold an encoded slash (%2F) or NUL (%00)");
+  let path: string;
+  try {
+    path = decodeURIComponent(raw);
+  } catch {
+    return refuse('"%" must be followed by two hex digits of a UTF-8 byte; write a literal percent sign as %25');
+  }
+  if (path.includes("\0")) refuse("a path cannot hold NUL");
+  const segments: string[] = [];
+  for (const segment of path.split("/")) {
+    if (segment === "..") segments.pop();
+    else if (segment !== "" && segment !== ".") segments.push(segment);
+  }
+  if (segments.length === 0) refuse("this is the root of the whole file system; name a folder in it");
+  return `/${segments.join("/")}`;
+}
+
+/** Somebody may have put a password into a URI; messages must not repeat it. */
+function withoutUserInfo(uri: string): string {
+  return uri.replace(/\/\/[^/@]*@/, "//…@").replace(/[?#].*$/, "");
+}
