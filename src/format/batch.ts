@@ -1,0 +1,278 @@
+/**
+ * Batch objects. Slices in row-major order, contiguous; then lineage (optional), metadata (JSON), the slice table and a trailer:
+ *
+ *   slices… | lineage | metadata | slice table: 24 bytes per slice | trailer: 80 bytes
+ *
+ * Ranks read `[table, size)` once, then only their slices. Every byte is under a checksum.
+ */
+import { createHash } from "node:crypto";
+import { crc32 } from "./crc.js";
+import type { Extent } from "./descriptor.js";
+import { formatVersion } from "./json-object.js";
+import type { BatchName } from "./keys.js";
+import { asRecord, corrupt } from "./shape.js";
+
+/** One entry of the slice table. */
+export interface SliceEntry {
+  readonly offset: number;
+  /** Stored bytes. */
+  readonly length: number;
+  /** CRC-32 of the stored bytes. */
+  readonly crc: number;
+  /** Bytes after decoding. */
+  readonly rawLength: number;
+  /** Code of {@link sliceEncodings}. */
+  readonly encoding: number;
+}
+
+/** How a slice is stored: the position in this list is the code in the table. */
+export const sliceEncodings = ["none", "zstd"] as const;
+export type SliceEncoding = (typeof sliceEncodings)[number];
+
+/** What the metadata block says. Ranks never read it. */
+export interface BatchMetadata {
+  readonly contentType?: string | undefined;
+  readonly resumePoint?: unknown;
+  /** What the user attached. */
+  readonly user?: unknown;
+  readonly [unknown: string]: unknown;
+}
+
+/** A lineage block: opaque bytes here, see lineage in FORMAT.md. */
+export interface Block {
+  readonly offset: number;
+  readonly length: number;
+  readonly crc: number;
+}
+
+export const entryBytes = 24;
+export const trailerBytes = 80;
+/** Stored bytes of a slice at most. */
+export const sliceBytesMax = 0xffff_ffff;
+const magic = "TGB1";
+
+/** A slice ready to be stored. */
+export interface StoredSlice {
+  readonly bytes: Uint8Array;
+  readonly rawLength: number;
+  readonly encoding: number;
+}
+
+/** Where an extent sits in its batch. */
+export interface ExtentPlace {
+  readonly extent: number;
+  readonly firstCell: number;
+}
+
+/** An encoded extent: bodies to store one after another, and its descriptor entry. */
+export interface EncodedExtent {
+  readonly body: readonly Uint8Array[];
+  readonly entry: Extent;
+}
+
+/** Encodes one extent. The name's `base` and `attempt` do not take part: uploading again stores the same bytes. */
+export function encodeExtent(
+  namespace: string,
+  name: BatchName,
+  place: ExtentPlace,
+  slices: readonly StoredSlice[],
+  metadata: BatchMetadata,
+  lineage?: Uint8Array,
+): EncodedExtent {
+  const table = new DataView(new ArrayBuffer(slices.length * entryBytes));
+  let offset = 0;
+  slices.forEach((slice, i) => {
+    writeEntry(table, i * entryBytes, offset, slice);
+    offset += slice.bytes.length;
+  });
+  const body = slices.filter((s) => s.bytes.length > 0).map((s) => s.bytes);
+  let described: BatchMetadata = {
+    producer: name.producer,
+    epoch: name.epoch,
+    incarnation: name.incarnation,
+    seq: name.seq,
+    ...metadata,
+  };
+  if (lineage) {
+    described = { ...described, lineage: { offset, length: lineage.length, crc: crc32(lineage) } };
+    body.push(lineage);
+    offset += lineage.length;
+  }
+  const metadataBytes = Buffer.from(JSON.stringify(described));
+  const tableBytes = new Uint8Array(table.buffer);
+  const tableOffset = offset + metadataBytes.length;
+  const trailer = encodeTrailer(namespace, name, place, {
+    metadataOffset: offset,
+    metadataBytes,
+    tableOffset,
+    tableBytes,
+  });
+  body.push(metadataBytes, tableBytes, trailer);
+  return {
+    body,
+    entry: {
+      cells: slices.length,
+      size: tableOffset + tableBytes.length + trailerBytes,
+      table: tableOffset,
+      check: crc32(trailer, crc32(tableBytes)),
+    },
+  };
+}
+
+function writeEntry(table: DataView, at: number, offset: number, slice: StoredSlice): void {
+  table.setBigUint64(at, BigInt(offset), true);
+  table.setUint32(at + 8, slice.bytes.length, true);
+  table.setUint32(at + 12, crc32(slice.bytes), true);
+  table.setUint32(at + 16, slice.rawLength, true);
+  table.setUint32(at + 20, slice.encoding, true);
+}
+
+interface Blocks {
+  metadataOffset: number;
+  metadataBytes: Uint8Array;
+  tableOffset: number;
+  tableBytes: Uint8Array;
+}
+
+function encodeTrailer(namespace: string, name: BatchName, place: ExtentPlace, blocks: Blocks): Uint8Array {
+  const bytes = Buffer.alloc(trailerBytes);
+  bytes.writeBigUInt64LE(BigInt(blocks.metadataOffset), 0);
+  bytes.writeUInt32LE(blocks.metadataBytes.length, 8);
+  bytes.writeUInt32LE(crc32(blocks.metadataBytes), 12);
+  bytes.writeBigUInt64LE(BigInt(blocks.tableOffset), 16);
+  bytes.writeUInt32LE(blocks.tableBytes.length, 24);
+  bytes.writeUInt32LE(crc32(blocks.tableBytes), 28);
+  uuidBytes(namespace).copy(bytes, 32);
+  bytes.writeUInt32LE(place.firstCell, 48);
+  bytes.writeUInt32LE(blocks.tableBytes.length / entryBytes, 52);
+  bytes.writeUInt32LE(place.extent, 56);
+  bytes.writeUInt32LE(formatVersion, 60);
+  identity(name, place.extent).copy(bytes, 64);
+  bytes.writeUInt32LE(crc32(bytes.subarray(0, 72)), 72);
+  bytes.write(magic, 76, "latin1");
+  return bytes;
+}
+
+function uuidBytes(uuid: string): Buffer {
+  return Buffer.from(uuid.replaceAll("-", ""), "hex");
+}
+
+/**
+ * First 8 bytes of SHA-256 of `<producer>-<epoch>-<seq>-<incarnation>.<extent>`: an object found under another batch's key is
+ * noticed. The attempt is left out, so that uploading again under a new name stores the very same bytes.
+ */
+function identity(name: BatchName, extent: number): Buffer {
+  const text = `${name.producer}-${name.epoch}-${name.seq}-${name.incarnation}.${extent}`;
+  return createHash("sha256").update(text).digest().subarray(0, 8);
+}
+
+/** What the end of a batch object says. */
+export interface Footer {
+  readonly firstCell: number;
+  readonly cells: number;
+  readonly metadata: Block;
+  readonly tableOffset: number;
+  /** Entry of the i-th slice of this extent. */
+  entry(i: number): SliceEntry;
+}
+
+/**
+ * Decodes the bytes `[extent.table, extent.size)` of a batch object. `extent` is the descriptor's: its check ties the
+ * object to the commit.
+ */
+export function decodeFooter(
+  bytes: Uint8Array,
+  where: string,
+  namespace: string,
+  name: BatchName,
+  place: ExtentPlace,
+  extent: Extent,
+): Footer {
+  const expected = extent.size - extent.table;
+  if (bytes.length !== expected)
+    corrupt(where, `its footer has ${bytes.length} bytes, expected ${expected}`, { offset: extent.table });
+  const found = crc32(bytes);
+  if (found !== extent.check)
+    corrupt(where, "its footer does not match the commit", { offset: extent.table, expected: extent.check, found });
+  const trailer = decodeTrailer(bytes.subarray(bytes.length - trailerBytes), where, namespace);
+  if (trailer.tableOffset !== extent.table || trailer.cells !== extent.cells || trailer.firstCell !== place.firstCell)
+    corrupt(where, "its footer describes another extent");
+  if (!trailer.identity.equals(identity(name, place.extent))) corrupt(where, "it is another batch's object");
+  if (trailer.cells * entryBytes + trailerBytes !== expected) corrupt(where, "its slice table has the wrong length");
+  const table = new DataView(bytes.buffer, bytes.byteOffset, trailer.cells * entryBytes);
+  return {
+    firstCell: trailer.firstCell,
+    cells: trailer.cells,
+    metadata: trailer.metadata,
+    tableOffset: extent.table,
+    entry: (i) => readEntry(table, i),
+  };
+}
+
+function readEntry(table: DataView, i: number): SliceEntry {
+  const at = i * entryBytes;
+  return {
+    offset: Number(table.getBigUint64(at, true)),
+    length: table.getUint32(at + 8, true),
+    crc: table.getUint32(at + 12, true),
+    rawLength: table.getUint32(at + 16, true),
+    encoding: table.getUint32(at + 20, true),
+  };
+}
+
+/** The fixed-size end of a batch object. */
+export interface Trailer {
+  readonly metadata: Block;
+  readonly tableOffset: number;
+  readonly tableLength: number;
+  readonly tableCrc: number;
+  readonly firstCell: number;
+  readonly cells: number;
+  readonly extent: number;
+  readonly identity: Buffer;
+}
+
+/** Decodes the last 80 bytes of a batch object. */
+export function decodeTrailer(bytes: Uint8Array, where: string, namespace: string): Trailer {
+  if (bytes.length !== trailerBytes) corrupt(where, "it is too short to be a batch");
+  const b = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+  if (b.toString("latin1", 76) !== magic) corrupt(where, "it does not end like a batch");
+  if (crc32(b.subarray(0, 72)) !== b.readUInt32LE(72)) corrupt(where, "its trailer's checksum does not match");
+  if (b.readUInt32LE(60) !== formatVersion) corrupt(where, `its footer has format version ${b.readUInt32LE(60)}`);
+  if (!b.subarray(32, 48).equals(uuidBytes(namespace))) corrupt(where, "it belongs to another namespace");
+  return {
+    metadata: { offset: Number(b.readBigUInt64LE(0)), length: b.readUInt32LE(8), crc: b.readUInt32LE(12) },
+    tableOffset: Number(b.readBigUInt64LE(16)),
+    tableLength: b.readUInt32LE(24),
+    tableCrc: b.readUInt32LE(28),
+    firstCell: b.readUInt32LE(48),
+    cells: b.readUInt32LE(52),
+    extent: b.readUInt32LE(56),
+    identity: b.subarray(64, 72),
+  };
+}
+
+/** Decodes the metadata block. */
+export function decodeMetadata(bytes: Uint8Array, where: string, block: Block): BatchMetadata {
+  if (bytes.length !== block.length || crc32(bytes) !== block.crc)
+    corrupt(where, "its metadata does not match its checksum", { offset: block.offset });
+  try {
+    return asRecord(
+      JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("utf8")),
+      where,
+      "metadata",
+    ) as BatchMetadata;
+  } catch (cause) {
+    if (cause instanceof SyntaxError) return corrupt(where, "its metadata is not JSON");
+    throw cause;
+  }
+}
+
+/** Checks a slice's bytes against its entry. */
+export function checkSlice(bytes: Uint8Array, where: string, entry: SliceEntry): void {
+  if (bytes.length !== entry.length)
+    corrupt(where, `a slice has ${bytes.length} bytes, expected ${entry.length}`, { offset: entry.offset });
+  const found = crc32(bytes);
+  if (found !== entry.crc)
+    corrupt(where, "a slice does not match its checksum", { offset: entry.offset, expected: entry.crc, found });
+}

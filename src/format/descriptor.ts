@@ -1,0 +1,78 @@
+/** Descriptors: what a manifest knows of a batch. Compact arrays on the store, objects in memory. */
+import { BatchWeaveError } from "../errors.js";
+import { asEpoch, asSeq, asVersion } from "./brand.js";
+import { type BatchName, batchKey } from "./keys.js";
+import { asInteger, asList, asText } from "./shape.js";
+
+/** One object of a batch. */
+export interface Extent {
+  /** How many cells it holds; extents follow each other in row-major order. */
+  readonly cells: number;
+  /** Size of the object. */
+  readonly size: number;
+  /** Offset of its slice table: `[table, size)` is all a rank needs besides its slices. */
+  readonly table: number;
+  /** CRC-32 of `[table, size)`: ties the object to the commit. */
+  readonly check: number;
+}
+
+/** A committed (or staged) batch. */
+export interface Descriptor extends BatchName {
+  readonly extents: readonly Extent[];
+  /** Index into the namespace's `origins` when the objects are an ancestor's (forks). */
+  readonly origin?: number | undefined;
+  /** Trailing elements that this version does not know, kept. */
+  readonly rest?: readonly unknown[] | undefined;
+}
+
+/** Extents of one batch at most. */
+export const extentsMax = 1_000;
+
+/** The compact form. */
+export function encodeDescriptor(d: Descriptor): unknown[] {
+  const extents = d.extents.map((e) => [e.cells, e.size, e.table, e.check]);
+  const head: unknown[] = [d.producer, d.epoch, d.incarnation, d.seq, d.base, d.attempt, extents];
+  if (d.origin !== undefined || d.rest) head.push(d.origin ?? -1);
+  return d.rest ? [...head, ...d.rest] : head;
+}
+
+/** Reads the compact form. */
+export function decodeDescriptor(value: unknown, where: string): Descriptor {
+  const list = asList(value, where, "a descriptor");
+  const origin = list[7];
+  const descriptor: Descriptor = {
+    producer: asText(list[0], where, "descriptor.producer"),
+    epoch: asEpoch(asInteger(list[1], where, "descriptor.epoch")),
+    incarnation: asText(list[2], where, "descriptor.incarnation"),
+    seq: asSeq(asInteger(list[3], where, "descriptor.seq")),
+    base: asVersion(asInteger(list[4], where, "descriptor.base")),
+    attempt: asInteger(list[5], where, "descriptor.attempt"),
+    extents: asList(list[6], where, "descriptor.extents").map((e) => decodeExtent(e, where)),
+    ...(origin === undefined || origin === -1 ? {} : { origin: asInteger(origin, where, "descriptor.origin") }),
+    ...(list.length > 8 ? { rest: list.slice(8) } : {}),
+  };
+  return descriptor;
+}
+
+function decodeExtent(value: unknown, where: string): Extent {
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) {
+    // Reserved by FORMAT.md for extents in objects that somebody else wrote.
+    throw new BatchWeaveError(
+      "UNSUPPORTED_FORMAT",
+      `${where} references a batch by a kind of extent this BatchWeave does not know. Install a newer version.`,
+      { key: where },
+    );
+  }
+  const list = asList(value, where, "extent");
+  return {
+    cells: asInteger(list[0], where, "extent.cells"),
+    size: asInteger(list[1], where, "extent.size"),
+    table: asInteger(list[2], where, "extent.table"),
+    check: asInteger(list[3], where, "extent.check"),
+  };
+}
+
+/** Keys of all objects of a batch. */
+export function descriptorKeys(d: Descriptor): string[] {
+  return d.extents.map((_, extent) => batchKey(d, extent));
+}

@@ -1,0 +1,31 @@
+/** The grid of a namespace: how many slices a batch has. */
+import { BatchWeaveError } from "../errors.js";
+
+/** `rows` (data-parallel grain) × `chunks` (context-parallel grain). */
+export interface Grid {
+  readonly rows: number;
+  readonly chunks: number;
+}
+
+/** Cells of a batch at most: a slice table of 1.5 MiB. */
+export const cellsMax = 65_536;
+
+/** Refuses a grid that is not two positive integers of at most {@link cellsMax} cells. */
+export function assertGrid(grid: Grid): void {
+  for (const [name, value] of Object.entries({ rows: grid.rows, chunks: grid.chunks })) {
+    if (!Number.isSafeInteger(value) || value < 1) {
+      throw new BatchWeaveError(
+        "INVALID_ARGUMENT",
+        `grid.${name} must be a whole number of at least 1, not ${String(value)}.`,
+        { [name]: value },
+      );
+    }
+  }
+  if (grid.rows * grid.chunks > cellsMax) {
+    throw new BatchWeaveError(
+      "INVALID_ARGUMENT",
+      `A grid of ${grid.rows} x ${grid.chunks} has more than ${cellsMax} slices; use fewer rows or chunks and several batches per iteration.`,
+      { rows: grid.rows, chunks: grid.chunks, cellsMax },
+    );
+  }
+}

@@ -1,0 +1,76 @@
+/**
+ * Stored JSON objects: one line of JSON that ends `,"crc32":"xxxxxxxx"}\n`. The checksum covers every byte before
+ * that ending, so any language checks it on the raw bytes without a canonical form, and the file is still plain JSON.
+ */
+import { BatchWeaveError } from "../errors.js";
+import { crc32 } from "./crc.js";
+import { asInteger, asRecord, corrupt } from "./shape.js";
+
+/** The version of everything in FORMAT.md. A reader stops at any other. */
+export const formatVersion = 1;
+
+/** What a stored JSON object is. */
+export type ObjectKind = "namespace" | "manifest" | "boundary" | "segment" | "node" | "table" | "root" | "intent";
+
+const endingBytes = ',"crc32":"00000000"}\n'.length;
+const encoder = new TextEncoder();
+const decoder = new TextDecoder("utf-8", { fatal: true });
+
+/** Encodes a JSON object with format version, kind and namespace in front and its checksum at the end. */
+export function sealJson(kind: ObjectKind, namespace: string, fields: object): Uint8Array {
+  const text = JSON.stringify({ format: formatVersion, kind, namespace, ...fields });
+  const body = Buffer.from(text.slice(0, -1), "utf8");
+  return Buffer.concat([body, encoder.encode(`,"crc32":"${crcText(crc32(body))}"}\n`)]);
+}
+
+/** 8 lower-case hex digits. */
+export function crcText(crc: number): string {
+  return crc.toString(16).padStart(8, "0");
+}
+
+/**
+ * Decodes what {@link sealJson} made. Checks ending, checksum, JSON, format version, kind and, when given, namespace,
+ * in this order: garbage is CORRUPT, a newer format is UNSUPPORTED_FORMAT, another namespace's object WRONG_NAMESPACE.
+ */
+export function openJson(
+  bytes: Uint8Array,
+  where: string,
+  kind: ObjectKind,
+  namespace?: string,
+): Record<string, unknown> {
+  const fields = parseSealed(bytes, where);
+  const format = asInteger(fields["format"], where, "format");
+  if (format !== formatVersion) {
+    throw new BatchWeaveError(
+      "UNSUPPORTED_FORMAT",
+      `${where} has format version ${format}; this BatchWeave reads version ${formatVersion}. Install a version that reads it.`,
+      { key: where, found: format, supported: formatVersion },
+    );
+  }
+  if (fields["kind"] !== kind) corrupt(where, `it is a ${String(fields["kind"])}, expected a ${kind}`);
+  if (namespace !== undefined && fields["namespace"] !== namespace) {
+    throw new BatchWeaveError(
+      "WRONG_NAMESPACE",
+      `${where} belongs to namespace ${String(fields["namespace"])}, expected ${namespace}: the namespace was deleted and made again, or its folder holds two. Open it anew, or delete the leftovers.`,
+      { key: where, found: fields["namespace"], expected: namespace },
+    );
+  }
+  return fields;
+}
+
+function parseSealed(bytes: Uint8Array, where: string): Record<string, unknown> {
+  if (bytes.length <= endingBytes) corrupt(where, `it has only ${bytes.length} bytes`);
+  const split = bytes.length - endingBytes;
+  const found = crcText(crc32(bytes.subarray(0, split)));
+  const ending = Buffer.from(bytes.buffer, bytes.byteOffset + split, endingBytes).toString("latin1");
+  if (ending !== `,"crc32":"${found}"}\n`) {
+    corrupt(where, "its checksum does not match its bytes", { expected: ending.slice(10, 18), found });
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(decoder.decode(bytes));
+  } catch {
+    corrupt(where, "it is not JSON");
+  }
+  return asRecord(value, where, "the object");
+}

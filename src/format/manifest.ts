@@ -1,0 +1,179 @@
+/** The manifest: version N of the log's whole state, bounded in size. */
+import { asRow, asStep, asVersion, type Row, type Step, type Version } from "./brand.js";
+import { type Descriptor, decodeDescriptor, encodeDescriptor } from "./descriptor.js";
+import {
+  decodeLevels,
+  decodeNodeRef,
+  decodeRun,
+  encodeLevels,
+  encodeNodeRef,
+  encodeRun,
+  type IndexLevel,
+  type NodeRef,
+  type Run,
+} from "./index-node.js";
+import { openJson, sealJson } from "./json-object.js";
+import { decodeProducerState, encodeProducerState, type ProducerState } from "./producer-state.js";
+import { asFlag, asInteger, asList, asRecord, asText, corrupt, unknownFields } from "./shape.js";
+
+/** A committed checkpoint: the next row and iteration. */
+export interface CheckpointMark {
+  readonly row: Row;
+  readonly iteration: number;
+}
+
+/** Checkpoints of one training run. */
+export interface CheckpointGroup {
+  readonly live: ReadonlyMap<string, CheckpointMark>;
+  /** Ids released lately, oldest first; they cannot be registered again. */
+  readonly released: readonly string[];
+  readonly rest?: Readonly<Record<string, unknown>> | undefined;
+}
+
+/** What a fork holds in this namespace: steps `[from, to)`, reachable from `root`. */
+export interface Pin {
+  readonly fork: string;
+  readonly uri: string;
+  readonly from: Step;
+  readonly to: Step;
+  readonly root: NodeRef;
+  readonly rest?: Readonly<Record<string, unknown>> | undefined;
+}
+
+/** State of the log at one version. */
+export interface Manifest {
+  readonly namespace: string;
+  readonly version: Version;
+  /** Who made this version. `time` (wall clock, ms) is for people. */
+  readonly commit: { readonly id: string; readonly by: string; readonly time: number };
+  /** `[trim, end)` is promised to readers. */
+  readonly steps: { readonly trim: Step; readonly end: Step };
+  readonly closed: boolean;
+  readonly index: readonly IndexLevel[];
+  readonly tail: Run;
+  /** Lanes only: committed batches above `end`, by step. */
+  readonly waiting: ReadonlyMap<Step, Descriptor>;
+  readonly producers: ReadonlyMap<string, ProducerState>;
+  /** Sealed tables of silent producers, oldest first. */
+  readonly tables: readonly NodeRef[];
+  readonly checkpoints: ReadonlyMap<string, CheckpointGroup>;
+  readonly pins: ReadonlyMap<string, Pin>;
+  /** Nothing whose base is below may be staged any more. */
+  readonly orphanCutoff: Version;
+  /** A hint: number of a boundary marker that existed. */
+  readonly boundaryHint: number;
+  /** Fields that this version does not know, kept by whoever rewrites state. */
+  readonly rest: Readonly<Record<string, unknown>>;
+}
+
+const knownFields: ReadonlySet<string> = new Set(
+  "format kind namespace version commit steps closed index tail waiting producers tables checkpoints pins orphanCutoff boundaryHint crc32".split(
+    " ",
+  ),
+);
+
+/** Encodes a manifest. */
+export function encodeManifest(m: Manifest): Uint8Array {
+  return sealJson("manifest", m.namespace, {
+    version: m.version,
+    commit: m.commit,
+    steps: m.steps,
+    closed: m.closed,
+    index: encodeLevels(m.index),
+    tail: encodeRun(m.tail),
+    ...(m.waiting.size > 0 ? { waiting: [...m.waiting].map(([step, d]) => [step, encodeDescriptor(d)]) } : {}),
+    producers: Object.fromEntries([...m.producers].map(([id, s]) => [id, encodeProducerState(s)])),
+    tables: m.tables.map(encodeNodeRef),
+    checkpoints: Object.fromEntries([...m.checkpoints].map(([name, group]) => [name, encodeGroup(group)])),
+    pins: Object.fromEntries(
+      [...m.pins].map(([id, { rest, root, ...pin }]) => [id, { ...pin, root: encodeNodeRef(root), ...rest }]),
+    ),
+    orphanCutoff: m.orphanCutoff,
+    boundaryHint: m.boundaryHint,
+    ...m.rest,
+  });
+}
+
+function encodeGroup(group: CheckpointGroup): Record<string, unknown> {
+  const live = Object.fromEntries([...group.live].map(([id, mark]) => [id, [mark.row, mark.iteration]]));
+  return { live, released: group.released, ...group.rest };
+}
+
+/** Decodes and checks a manifest. `version` is the one its name says. */
+export function decodeManifest(bytes: Uint8Array, where: string, namespace: string, version: Version): Manifest {
+  const f = openJson(bytes, where, "manifest", namespace);
+  if (f["version"] !== version) corrupt(where, `it says version ${String(f["version"])}`);
+  const commit = asRecord(f["commit"], where, "commit");
+  const steps = asRecord(f["steps"], where, "steps");
+  const manifest: Manifest = {
+    namespace,
+    version,
+    commit: {
+      id: asText(commit["id"], where, "commit.id"),
+      by: asText(commit["by"], where, "commit.by"),
+      time: asInteger(commit["time"], where, "commit.time"),
+    },
+    steps: {
+      trim: asStep(asInteger(steps["trim"], where, "steps.trim")),
+      end: asStep(asInteger(steps["end"], where, "steps.end")),
+    },
+    closed: asFlag(f["closed"], where, "closed"),
+    index: decodeLevels(f["index"], where),
+    tail: decodeRun(f["tail"], where),
+    waiting: decodeWaiting(f["waiting"] ?? [], where),
+    producers: decodeMap(f["producers"], where, "producers", (value) => decodeProducerState(value, where)),
+    tables: asList(f["tables"], where, "tables").map((ref) => decodeNodeRef(ref, where)),
+    checkpoints: decodeMap(f["checkpoints"], where, "checkpoints", (value) => decodeGroup(value, where)),
+    pins: decodeMap(f["pins"], where, "pins", (value) => decodePin(value, where)),
+    orphanCutoff: asVersion(asInteger(f["orphanCutoff"], where, "orphanCutoff")),
+    boundaryHint: asInteger(f["boundaryHint"], where, "boundaryHint"),
+    rest: unknownFields(f, knownFields),
+  };
+  if (manifest.tail.start + manifest.tail.batches.length !== manifest.steps.end)
+    corrupt(where, "its tail does not reach its end step");
+  return manifest;
+}
+
+function decodeWaiting(value: unknown, where: string): Map<Step, Descriptor> {
+  const waiting = new Map<Step, Descriptor>();
+  for (const item of asList(value, where, "waiting")) {
+    const [step, descriptor] = asList(item, where, "waiting entry");
+    waiting.set(asStep(asInteger(step, where, "waiting step")), decodeDescriptor(descriptor, where));
+  }
+  return waiting;
+}
+
+function decodeMap<T>(value: unknown, where: string, field: string, decode: (value: unknown) => T): Map<string, T> {
+  const map = new Map<string, T>();
+  for (const [key, item] of Object.entries(asRecord(value, where, field))) map.set(key, decode(item));
+  return map;
+}
+
+const groupFields: ReadonlySet<string> = new Set(["live", "released"]);
+
+function decodeGroup(value: unknown, where: string): CheckpointGroup {
+  const record = asRecord(value, where, "checkpoint group");
+  const live = decodeMap(record["live"], where, "live", (mark) => {
+    const [row, iteration] = asList(mark, where, "checkpoint");
+    return {
+      row: asRow(asInteger(row, where, "checkpoint row")),
+      iteration: asInteger(iteration, where, "checkpoint iteration"),
+    };
+  });
+  const released = asList(record["released"], where, "released").map((id) => asText(id, where, "released id"));
+  return { live, released, rest: unknownFields(record, groupFields) };
+}
+
+const pinFields: ReadonlySet<string> = new Set(["fork", "uri", "from", "to", "root"]);
+
+function decodePin(value: unknown, where: string): Pin {
+  const record = asRecord(value, where, "pin");
+  return {
+    fork: asText(record["fork"], where, "pin.fork"),
+    uri: asText(record["uri"], where, "pin.uri"),
+    from: asStep(asInteger(record["from"], where, "pin.from")),
+    to: asStep(asInteger(record["to"], where, "pin.to")),
+    root: decodeNodeRef(record["root"], where),
+    rest: unknownFields(record, pinFields),
+  };
+}

@@ -1,0 +1,154 @@
+/** `namespace.json`: what a namespace is, fixed when it is created. */
+import { BatchWeaveError } from "../errors.js";
+import { asStep, asVersion, type Step } from "./brand.js";
+import { assertGrid, type Grid } from "./grid.js";
+import { decodeNodeRef, decodeRun, encodeNodeRef, encodeRun, type NodeRef, type Run } from "./index-node.js";
+import { openJson, sealJson } from "./json-object.js";
+import { namespaceKey } from "./keys.js";
+import type { Manifest } from "./manifest.js";
+import { asInteger, asList, asRecord, asText, corrupt, unknownFields } from "./shape.js";
+
+/** How a batch gets its step: by commit order, or by lane: `step = seq * lanes + lane`. */
+export type Order = { readonly kind: "commit" } | { readonly kind: "lanes"; readonly lanes: number };
+
+/** Steps `[at, at + count)` of a fork are steps `[from, from + count)` of an ancestor. */
+export interface OriginRange {
+  readonly at: Step;
+  readonly count: number;
+  readonly from: Step;
+}
+
+/** An ancestor whose batches a fork shares. */
+export interface Origin {
+  readonly uuid: string;
+  readonly uri: string;
+  /** The pin's root in that ancestor. */
+  readonly root: NodeRef;
+  readonly ranges: readonly OriginRange[];
+}
+
+/** The parsed `namespace.json`. */
+export interface NamespaceSpec {
+  readonly uuid: string;
+  readonly grid: Grid;
+  readonly order: Order;
+  /** Wall clock in ms; for people. */
+  readonly created: number;
+  /** Set on forks: where steps before the fork live, and the descriptors that did not fill a segment there. */
+  readonly fork?: { readonly origins: readonly Origin[]; readonly tail: Run } | undefined;
+  readonly rest: Readonly<Record<string, unknown>>;
+}
+
+/** Lanes of a namespace at most. */
+export const lanesMax = 4_096;
+
+const knownFields: ReadonlySet<string> = new Set("format kind namespace grid order created fork crc32".split(" "));
+
+export function encodeNamespace(spec: NamespaceSpec): Uint8Array {
+  const fork = spec.fork && {
+    origins: spec.fork.origins.map((o) => ({
+      uuid: o.uuid,
+      uri: o.uri,
+      root: encodeNodeRef(o.root),
+      ranges: o.ranges.map((r) => [r.at, r.count, r.from]),
+    })),
+    tail: encodeRun(spec.fork.tail),
+  };
+  return sealJson("namespace", spec.uuid, {
+    grid: spec.grid,
+    order: spec.order,
+    created: spec.created,
+    ...(fork ? { fork } : {}),
+    ...spec.rest,
+  });
+}
+
+export function decodeNamespace(bytes: Uint8Array, where: string): NamespaceSpec {
+  const f = openJson(bytes, where, "namespace");
+  const grid = asRecord(f["grid"], where, "grid");
+  const spec: NamespaceSpec = {
+    uuid: asText(f["namespace"], where, "namespace"),
+    grid: {
+      rows: asInteger(grid["rows"], where, "grid.rows"),
+      chunks: asInteger(grid["chunks"], where, "grid.chunks"),
+    },
+    order: decodeOrder(f["order"], where),
+    created: asInteger(f["created"], where, "created"),
+    ...(f["fork"] === undefined ? {} : { fork: decodeFork(f["fork"], where) }),
+    rest: unknownFields(f, knownFields),
+  };
+  if (spec.grid.rows < 1 || spec.grid.chunks < 1) corrupt(where, "its grid is empty");
+  return spec;
+}
+
+function decodeOrder(value: unknown, where: string): Order {
+  const order = asRecord(value, where, "order");
+  if (order["kind"] === "commit") return { kind: "commit" };
+  if (order["kind"] === "lanes") return { kind: "lanes", lanes: asInteger(order["lanes"], where, "order.lanes") };
+  throw new BatchWeaveError(
+    "UNSUPPORTED_FORMAT",
+    `${where} has an order ${JSON.stringify(order["kind"])} that this BatchWeave does not know. Install a newer version.`,
+    { key: where },
+  );
+}
+
+function decodeFork(value: unknown, where: string): NonNullable<NamespaceSpec["fork"]> {
+  const fork = asRecord(value, where, "fork");
+  const origins = asList(fork["origins"], where, "fork.origins").map((item) => {
+    const origin = asRecord(item, where, "origin");
+    return {
+      uuid: asText(origin["uuid"], where, "origin.uuid"),
+      uri: asText(origin["uri"], where, "origin.uri"),
+      root: decodeNodeRef(origin["root"], where),
+      ranges: asList(origin["ranges"], where, "origin.ranges").map((r) => {
+        const [at, count, from] = asList(r, where, "range");
+        return {
+          at: asStep(asInteger(at, where, "range at")),
+          count: asInteger(count, where, "range count"),
+          from: asStep(asInteger(from, where, "range from")),
+        };
+      }),
+    };
+  });
+  return { origins, tail: decodeRun(fork["tail"], where) };
+}
+
+/** Refuses settings that cannot be a namespace. */
+export function assertNamespaceSpec(spec: Pick<NamespaceSpec, "grid" | "order">): void {
+  assertGrid(spec.grid);
+  if (spec.order.kind === "commit") return;
+  if (
+    spec.order.kind === "lanes" &&
+    Number.isSafeInteger(spec.order.lanes) &&
+    spec.order.lanes >= 1 &&
+    spec.order.lanes <= lanesMax
+  )
+    return;
+  throw new BatchWeaveError("INVALID_ARGUMENT", `order must be "commit", or "lanes" with 1 to ${lanesMax} lanes.`, {
+    order: spec.order,
+  });
+}
+
+/** Version 0: the state before the first commit. It is never stored; it follows from `namespace.json` alone. */
+export function genesisManifest(spec: NamespaceSpec): Manifest {
+  const tail: Run = spec.fork?.tail ?? { start: asStep(0), batches: [] };
+  const end = asStep(tail.start + tail.batches.length);
+  const from = spec.fork?.origins.flatMap((o) => o.ranges.map((r) => r.at)) ?? [];
+  return {
+    namespace: spec.uuid,
+    version: asVersion(0),
+    commit: { id: "genesis", by: namespaceKey, time: spec.created },
+    steps: { trim: asStep(Math.min(tail.start, ...from)), end },
+    closed: false,
+    index: [],
+    tail,
+    waiting: new Map(),
+    producers: new Map(),
+    tables: [],
+    checkpoints: new Map(),
+    pins: new Map(),
+    orphanCutoff: asVersion(0),
+    boundaryHint: 0,
+    rest: {},
+  };
+}

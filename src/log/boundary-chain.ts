@@ -1,0 +1,70 @@
+/** The boundary chain: consecutive markers, each announcing that older manifest versions may be deleted. */
+import { BatchWeaveError } from "../errors.js";
+import { asVersion, type BoundaryMarker, boundaryKey, decodeBoundary, type Version } from "../format/index.js";
+import type { CallOptions, ObjectStore } from "../store/index.js";
+
+/** Follows the chain. One process holds one; what it has seen never goes back. */
+export class BoundaryChain {
+  readonly #store: ObjectStore;
+  readonly #namespace: string;
+  #newest: BoundaryMarker = { n: 0, upTo: asVersion(0) };
+
+  constructor(store: ObjectStore, namespace: string) {
+    this.#store = store;
+    this.#namespace = namespace;
+  }
+
+  /** The newest marker seen so far; n = 0 means none. */
+  get newest(): BoundaryMarker {
+    return this.#newest;
+  }
+
+  /**
+   * A look: reads on until the next number is absent (normally one request) and returns the highest version whose name may be gone.
+   * Only a look *begun after* a manifest was read, or after the verdict of a PUT, vouches for it.
+   */
+  async look(options?: CallOptions): Promise<Version> {
+    let at = this.#newest;
+    for (;;) {
+      const next = await this.#read(at.n + 1, options);
+      if (!next) return this.#newest.upTo;
+      if (next.upTo <= at.upTo) {
+        throw new BatchWeaveError(
+          "CORRUPT",
+          `${boundaryKey(next.n)} does not raise the boundary above ${at.upTo}: the chain is broken. Stop all reclaimers and report this.`,
+          { marker: next, previous: at },
+        );
+      }
+      at = next;
+      if (at.n > this.#newest.n) this.#newest = at;
+    }
+  }
+
+  /** Jumps to a marker that a manifest says exists. A hint saves requests; the chain is still read on from there. */
+  async jump(hint: number, options?: CallOptions): Promise<void> {
+    if (hint <= this.#newest.n) return;
+    const marker = await this.#read(hint, options);
+    if (!marker) throw missingMarker(hint);
+    if (marker.n > this.#newest.n) this.#newest = marker;
+  }
+
+  /** A boundary that was once seen and is gone stops everything: without it, deleted names could be taken for new ones. */
+  async assertIntact(options?: CallOptions): Promise<void> {
+    const { n } = this.#newest;
+    if (n > 0 && !(await this.#read(n, options))) throw missingMarker(n);
+  }
+
+  async #read(n: number, options?: CallOptions): Promise<BoundaryMarker | undefined> {
+    const key = boundaryKey(n);
+    const bytes = await this.#store.get(key, options);
+    return bytes && decodeBoundary(bytes, key, this.#namespace, n);
+  }
+}
+
+function missingMarker(n: number): BatchWeaveError {
+  return new BatchWeaveError(
+    "MISSING_OBJECT",
+    `${boundaryKey(n)} was there and is gone; boundary markers are never deleted. Stop every process on this namespace and restore it.`,
+    { key: boundaryKey(n) },
+  );
+}

@@ -1,0 +1,164 @@
+/** The commit: one conditional PUT of the next manifest version, settled and verified before anything is concluded. */
+
+import type { Env } from "../env/index.js";
+import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
+import { encodeManifest, type Manifest, manifestKey } from "../format/index.js";
+import type { CallOptions, ObjectStore } from "../store/index.js";
+import { Draft } from "./draft.js";
+import type { Head } from "./head.js";
+
+/** One thing to commit. `stage` is pure and is called again from the new base after every conflict. */
+export interface Change<Prepared, Result> {
+  /** For people: who commits. */
+  readonly by: string;
+  /** Look-ups in the store that staging needs; nothing looked up from an older base survives. */
+  prepare?(base: Manifest, options?: CallOptions): Promise<Prepared>;
+  /** Changes the draft; `done: true` when there is nothing (left) to commit. May throw a refusal. */
+  stage(draft: Draft, prepared: Prepared): { readonly done: boolean; readonly result: Result };
+}
+
+/** How one attempt ended. */
+export type AttemptOutcome = "committed" | "nothing" | "lost" | "unsettled";
+
+/** One attempt. `result` is only there when `manifest`, which is verified, holds it. */
+export interface Attempt<Result> {
+  readonly outcome: AttemptOutcome;
+  readonly manifest: Manifest;
+  readonly result?: Result;
+  /** The fragile window: from reading the base to the end of the PUT, in ms. Absent when nothing was PUT. */
+  readonly fragileMs?: number;
+}
+
+/** Settings of a commit loop. */
+export interface CommitOptions extends CallOptions {
+  /** Read the head before staging. False: start from the newest manifest known, which may lose once more but saves two requests. */
+  fresh?: boolean | undefined;
+  /** Told of every attempt. */
+  onAttempt?: ((attempt: { outcome: AttemptOutcome; fragileMs?: number | undefined }) => void) | undefined;
+}
+
+const settleDelayMs = 50;
+const settleDelayMsMax = 5_000;
+const conflictDelayMsMax = 2_000;
+const attemptsMax = 1_000;
+
+/** Commits changes onto one namespace. */
+export class Committer {
+  readonly #store: ObjectStore;
+  readonly #env: Env;
+  readonly #head: Head;
+
+  constructor(store: ObjectStore, env: Env, head: Head) {
+    this.#store = store;
+    this.#env = env;
+    this.#head = head;
+  }
+
+  /** Tries until the change is in, refused, or the signal aborts. */
+  async commit<P, R>(change: Change<P, R>, options: CommitOptions = {}): Promise<{ manifest: Manifest; result: R }> {
+    for (let lost = 0; lost < attemptsMax; lost++) {
+      const attempt = await this.attempt(change, { ...options, fresh: options.fresh === true || lost > 0 });
+      if (attempt.outcome === "committed" || attempt.outcome === "nothing")
+        return { manifest: attempt.manifest, result: attempt.result as R };
+      // Full jitter: competitors that lost together must not meet again.
+      const delayMs = Math.min(conflictDelayMsMax, 20 * 2 ** Math.min(lost, 10)) * this.#env.random();
+      await this.#env.sleep(delayMs, options.signal);
+    }
+    throw new BatchWeaveError(
+      "CONTENDED",
+      `${change.by} lost ${attemptsMax} commits in a row on ${this.#store.uri}. Commit less often, or use the cooperative cadence.`,
+      { attempts: attemptsMax },
+    );
+  }
+
+  /** One attempt. Lost or unsettled, the newest verified manifest is loaded, and the caller decides when to try again. */
+  async attempt<P, R>(change: Change<P, R>, options: CommitOptions = {}): Promise<Attempt<R>> {
+    const { signal } = options;
+    let looked = options.fresh === true;
+    let begun = this.#env.monotonic();
+    let base = looked ? await this.#head.jump({ signal }) : await this.#head.newest({ signal });
+    for (;;) {
+      const staged = await this.#stage(change, base, signal);
+      if ("refusal" in staged || staged.done) {
+        if (looked) {
+          if ("refusal" in staged) throw staged.refusal;
+          options.onAttempt?.({ outcome: "nothing" });
+          return { outcome: "nothing", manifest: base, result: staged.result };
+        }
+        // Concluding without a PUT needs a look of its own at the base, and the newest state there is.
+        begun = this.#env.monotonic();
+        base = await this.#head.jump({ signal });
+        looked = true;
+        continue;
+      }
+      const next = staged.draft.finish();
+      await Promise.all(staged.draft.sealed.map(({ key, bytes }) => this.#store.put(key, bytes, { signal })));
+      const verdict = await this.#publish(next, signal);
+      const fragileMs = this.#env.monotonic() - begun;
+      const outcome = await this.#conclude(verdict, next, signal);
+      options.onAttempt?.({ outcome, fragileMs });
+      if (outcome === "committed") return { outcome, manifest: next, result: staged.result, fragileMs };
+      return { outcome, manifest: (this.#head.known ?? base) as Manifest, fragileMs };
+    }
+  }
+
+  async #stage<P, R>(
+    change: Change<P, R>,
+    base: Manifest,
+    signal: AbortSignal | undefined,
+  ): Promise<{ draft: Draft; done: boolean; result: R } | { refusal: BatchWeaveError }> {
+    const prepared = (await change.prepare?.(base, { signal })) as P;
+    const stamp = {
+      id: this.#env.id(),
+      by: change.by,
+      time: Math.floor(this.#env.now()),
+      boundaryHint: this.#head.boundary.newest.n,
+    };
+    const draft = new Draft(base, stamp);
+    try {
+      return { draft, ...change.stage(draft, prepared) };
+    } catch (error) {
+      if (isBatchWeaveError(error)) return { refusal: error };
+      throw error;
+    }
+  }
+
+  /**
+   * THE COMMIT POINT. Whoever creates `manifest/N` first decides what version N is. A crash before leaves orphans, a crash
+   * after leaves a committed batch whose producer will learn of it from producer state.
+   */
+  async #publish(next: Manifest, signal: AbortSignal | undefined): Promise<"mine" | "other" | "gone"> {
+    const key = manifestKey(next.version);
+    const bytes = encodeManifest(next);
+    for (let delayMs = settleDelayMs; ; delayMs = Math.min(2 * delayMs, settleDelayMsMax)) {
+      const outcome = await this.#store.create(key, bytes, { signal });
+      if (outcome === "created") return "mine";
+      if (outcome === "exists") return await this.#owner(next, signal);
+      // Unknown: it may have landed, or may land minutes from now. Only the same bytes may be tried until the name has an owner.
+      await this.#env.sleep(delayMs * (0.5 + this.#env.random()), signal);
+    }
+  }
+
+  /** The name exists. An earlier request of this very attempt may have created it, whatever its answer said. */
+  async #owner(next: Manifest, signal: AbortSignal | undefined): Promise<"mine" | "other" | "gone"> {
+    const found = await this.#head.read(next.version, { signal });
+    if (!found) return "gone";
+    return found.commit.id === next.commit.id ? "mine" : "other";
+  }
+
+  /** Nothing is concluded before a look begun after the verdict. */
+  async #conclude(
+    verdict: "mine" | "other" | "gone",
+    next: Manifest,
+    signal: AbortSignal | undefined,
+  ): Promise<"committed" | "lost" | "unsettled"> {
+    if (verdict === "mine") {
+      if (await this.#head.vouch(next, { signal })) return "committed";
+      // The boundary passed this version before it could be checked: it may be real or a zombie. Producer state will tell.
+      await this.#head.load({ signal });
+      return "unsettled";
+    }
+    await (verdict === "other" ? this.#head.jump({ signal }) : this.#head.load({ signal }));
+    return verdict === "other" ? "lost" : "unsettled";
+  }
+}

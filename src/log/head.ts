@@ -1,0 +1,177 @@
+/** Finding, following and verifying manifests. Nobody else reads them. */
+
+import type { Env } from "../env/index.js";
+import { BatchWeaveError } from "../errors.js";
+import {
+  asVersion,
+  decodeManifest,
+  genesisManifest,
+  type Manifest,
+  manifestKey,
+  manifestPrefix,
+  type NamespaceSpec,
+  parseManifestKey,
+  type Version,
+} from "../format/index.js";
+import type { CallOptions, ObjectStore } from "../store/index.js";
+import { BoundaryChain } from "./boundary-chain.js";
+
+const listPageMax = 1_000;
+const loadAttemptsMax = 100;
+
+/**
+ * The one way to a manifest. *Verified* means: a look at the boundary, begun after the manifest was read, showed it above.
+ * Verified is not newest; but a process never goes back behind the newest it verified.
+ */
+export class Head {
+  readonly #store: ObjectStore;
+  readonly #env: Env;
+  readonly #spec: NamespaceSpec;
+  readonly boundary: BoundaryChain;
+  #newest: Manifest | undefined;
+
+  constructor(store: ObjectStore, env: Env, spec: NamespaceSpec) {
+    this.#store = store;
+    this.#env = env;
+    this.#spec = spec;
+    this.boundary = new BoundaryChain(store, spec.uuid);
+  }
+
+  /** The newest manifest this process verified; loads the head the first time. */
+  async newest(options?: CallOptions): Promise<Manifest> {
+    return this.#newest ?? (await this.load(options));
+  }
+
+  /** The newest manifest this process verified, if it has loaded one. */
+  get known(): Manifest | undefined {
+    return this.#newest;
+  }
+
+  /** Finds the head without any earlier knowledge: LIST finds a candidate, a look vouches for it, probing forward makes it the head. */
+  async load(options?: CallOptions): Promise<Manifest> {
+    await this.boundary.assertIntact(options);
+    for (let attempt = 0; attempt < loadAttemptsMax; attempt++) {
+      const candidate = await this.#candidate(options);
+      const manifest = candidate === 0 ? genesisManifest(this.#spec) : await this.read(candidate, options);
+      if (manifest) {
+        await this.boundary.jump(manifest.boundaryHint, options);
+        const upTo = await this.boundary.look(options);
+        if (candidate === 0 ? upTo === 0 : upTo < candidate) {
+          this.#adopt(manifest);
+          return await this.#probeForward(options);
+        }
+      }
+      // Listed and then deleted, or a zombie below the boundary: list again.
+      await this.#env.sleep(10 * attempt, options?.signal);
+    }
+    throw new BatchWeaveError(
+      "MISSING_OBJECT",
+      `No manifest above the boundary ${this.boundary.newest.upTo} can be found in ${this.#store.uri}; the head is never deleted. Restore ${manifestPrefix}.`,
+      { boundary: this.boundary.newest },
+    );
+  }
+
+  /** One step forward if there is a next version; else the same manifest, checked against the boundary. */
+  async advance(options?: CallOptions): Promise<Manifest> {
+    const from = await this.newest(options);
+    return await this.#step(from, asVersion(from.version + 1), options);
+  }
+
+  /** Jumps to the newest version: after a lost commit, walking through every version would lose again. */
+  async jump(options?: CallOptions): Promise<Manifest> {
+    const from = await this.newest(options);
+    const page = await this.#store.list(manifestPrefix, {
+      ...options,
+      startAfter: manifestKey(from.version),
+      limit: listPageMax,
+    });
+    if (page.more) return await this.load(options);
+    return await this.#step(from, lastVersion(page.objects), options);
+  }
+
+  /** Goes from a verified manifest to the version `to`, or stays when there is none, after a look either way. */
+  async #step(from: Manifest, to: Version | undefined, options?: CallOptions): Promise<Manifest> {
+    const next = to === undefined ? undefined : await this.read(to, options);
+    const upTo = await this.boundary.look(options);
+    if (next && upTo < next.version) return this.#adopt(next);
+    // An absent name proves nothing once the boundary has come this far: it may have been deleted.
+    if (next || (upTo > 0 && upTo >= from.version)) return await this.load(options);
+    return this.#newest ?? from;
+  }
+
+  /** Takes over a manifest that this process itself created, after a look begun after the verdict. False: unknown, load the head. */
+  async vouch(created: Manifest, options?: CallOptions): Promise<boolean> {
+    const upTo = await this.boundary.look(options);
+    if (upTo >= created.version) return false;
+    this.#adopt(created);
+    return true;
+  }
+
+  /** Reads a version without verifying it. For comparing commit ids and for people; conclude nothing else from it. */
+  async read(version: Version, options?: CallOptions): Promise<Manifest | undefined> {
+    const key = manifestKey(version);
+    const bytes = await this.#store.get(key, options);
+    return bytes && decodeManifest(bytes, key, this.#spec.uuid, version);
+  }
+
+  #adopt(manifest: Manifest): Manifest {
+    if (!this.#newest || manifest.version > this.#newest.version) this.#newest = manifest;
+    return this.#newest;
+  }
+
+  async #probeForward(options?: CallOptions): Promise<Manifest> {
+    for (;;) {
+      const before = this.#newest as Manifest;
+      const after = await this.advance(options);
+      if (after.version === before.version) return after;
+    }
+  }
+
+  /** Highest listed version, or 0. A hint: it may be stale, deleted or a zombie. */
+  async #candidate(options?: CallOptions): Promise<Version> {
+    const floor = asVersion(Math.max(this.boundary.newest.upTo, this.#newest?.version ?? 0));
+    const page = await this.#store.list(manifestPrefix, {
+      ...options,
+      startAfter: manifestKey(floor),
+      limit: listPageMax,
+    });
+    const last = lastVersion(page.objects) ?? this.#newest?.version ?? asVersion(0);
+    return page.more ? await this.#gallop(last, options) : last;
+  }
+
+  /**
+   * Above the boundary versions are contiguous, so "exists" is monotone and can be searched: growing strides, halving,
+   * and a last LIST of at most one page. A few dozen requests for ten million versions.
+   */
+  async #gallop(from: Version, options?: CallOptions): Promise<Version> {
+    const exists = async (version: number): Promise<boolean> =>
+      (await this.#store.getRange(manifestKey(asVersion(version)), 0, 1, options)) !== undefined;
+    let low: number = from;
+    let stride = 8 * listPageMax;
+    while (await exists(low + stride)) {
+      low += stride;
+      stride *= 8;
+    }
+    let high = low + stride;
+    while (high - low > listPageMax) {
+      const middle = Math.floor((low + high) / 2);
+      if (await exists(middle)) low = middle;
+      else high = middle;
+    }
+    const page = await this.#store.list(manifestPrefix, {
+      ...options,
+      startAfter: manifestKey(asVersion(low)),
+      limit: listPageMax,
+    });
+    return lastVersion(page.objects) ?? asVersion(low);
+  }
+}
+
+function lastVersion(objects: readonly { key: string }[]): Version | undefined {
+  let last: Version | undefined;
+  for (const { key } of objects) {
+    const version = parseManifestKey(key);
+    if (version !== undefined && (last === undefined || version > last)) last = version;
+  }
+  return last;
+}

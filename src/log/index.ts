@@ -1,0 +1,16 @@
+/**
+ * log: the manifest chain of one namespace.
+ *
+ * Owns: finding and verifying manifests, the boundary, staging (pure), the commit (one conditional PUT), the step index, silent producers.
+ * May import: errors, env, observe, format, store.
+ * Promises: nothing is concluded from a manifest that was not seen above the boundary after it was read; a commit's outcome is only ever
+ * told from verified producer state; no object is overwritten or deleted here.
+ */
+export { BoundaryChain } from "./boundary-chain.js";
+export type { Attempt, AttemptOutcome, Change, CommitOptions } from "./commit.js";
+export { Draft } from "./draft.js";
+export { Head } from "./head.js";
+export { Log, type LogParts, type Opening } from "./log.js";
+export { defaultSilence, type SilencePolicy } from "./silent.js";
+export { type BatchVerdict, firstOwnStep, type Holder, holds, laneAheadMax, laneNumber } from "./stage.js";
+export { type BatchPlace, type OpenOrigin, StepIndex } from "./step-index.js";

@@ -1,0 +1,222 @@
+/** Staging: what a commit changes, as pure functions on a draft. Called again from the new base after every conflict. */
+import { BatchWeaveError } from "../errors.js";
+import {
+  asEpoch,
+  asSeq,
+  asStep,
+  batchStem,
+  type Descriptor,
+  type NamespaceSpec,
+  type NodeRef,
+  type ProducerState,
+  type Step,
+} from "../format/index.js";
+import type { Draft } from "./draft.js";
+
+/** Lanes: how many batches a lane may be ahead of the first missing step. More wait with their producer. */
+export const laneAheadMax = 64;
+
+/** What became of one batch. */
+export type BatchVerdict =
+  /** Staged now. */
+  | "staged"
+  /** Producer state says it is in the log already. */
+  | "in"
+  /** Its upload is older than the orphan cutoff: it must be uploaded again under a new name. */
+  | "expired"
+  /** Its lane is too far ahead; try again later. */
+  | "ahead"
+  /** A batch before it could not be staged. */
+  | "blocked";
+
+/** Who a batch must belong to. */
+export interface Holder {
+  readonly producer: string;
+  readonly epoch: number;
+  readonly incarnation: string;
+}
+
+/** True when `state` is held by this very incarnation. */
+export function holds(state: ProducerState | undefined, holder: Holder): boolean {
+  return state !== undefined && state.epoch === holder.epoch && state.incarnation === holder.incarnation;
+}
+
+/** FENCED: somebody newer holds the producer id. Says nothing about pending batches. */
+export function fenced(holder: Holder, state: ProducerState | undefined): BatchWeaveError {
+  return new BatchWeaveError(
+    "FENCED",
+    `Producer ${holder.producer} was opened again elsewhere (epoch ${state?.epoch ?? "unknown"}, this one holds ${holder.epoch}). Stop this process; the new holder continues from the committed resume point.`,
+    { producer: holder.producer, epoch: holder.epoch, foundEpoch: state?.epoch },
+  );
+}
+
+/** CLOSED: the log takes nothing more. */
+export function closedError(end: number): BatchWeaveError {
+  return new BatchWeaveError(
+    "CLOSED",
+    `The log is closed at step ${end}; nothing can be appended. Create or fork a namespace to go on.`,
+    { end },
+  );
+}
+
+/**
+ * Stages a producer's uploaded batches, in the order of their seq, as far as possible. Throws FENCED, CLOSED or
+ * SEQUENCE_CONFLICT; the caller makes sure the base is verified before it believes that.
+ */
+export function stageBatches(
+  draft: Draft,
+  spec: NamespaceSpec,
+  holder: Holder,
+  batches: readonly Descriptor[],
+): BatchVerdict[] {
+  const state = draft.producers.get(holder.producer);
+  if (!state || !holds(state, holder)) throw fenced(holder, state);
+  const verdicts: BatchVerdict[] = [];
+  let blocked = false;
+  for (const batch of batches) {
+    const verdict: BatchVerdict = blocked ? "blocked" : stageBatch(draft, spec, batch);
+    verdicts.push(verdict);
+    blocked ||= verdict !== "staged" && verdict !== "in";
+  }
+  return verdicts;
+}
+
+function stageBatch(draft: Draft, spec: NamespaceSpec, batch: Descriptor): BatchVerdict {
+  const state = draft.producers.get(batch.producer) as ProducerState;
+  if (batch.seq < state.seq) {
+    assertSameContent(state, batch);
+    return "in";
+  }
+  if (batch.seq > state.seq) {
+    throw new BatchWeaveError(
+      "SEQUENCE_CONFLICT",
+      `Batch ${batchStem(batch)} leaves a gap: the next seq of ${batch.producer} is ${state.seq}. Open the producer again.`,
+      { expected: state.seq, found: batch.seq },
+    );
+  }
+  // Nothing is concluded about a closed log before "in" was ruled out: the batch may have made it.
+  if (draft.closed) throw closedError(draft.end);
+  // Whoever computes what may be deleted relies on this: below the cutoff nothing can become live any more.
+  if (batch.base < draft.base.orphanCutoff) return "expired";
+  const step = stepOf(draft, spec, batch);
+  if (step >= draft.end + aheadMax(spec)) return "ahead";
+  placeBatch(draft, step, batch);
+  const last = batch.extents.length - 1;
+  const { size, check } = batch.extents[last] as Descriptor["extents"][number];
+  draft.producers.set(batch.producer, {
+    ...state,
+    seq: asSeq(batch.seq + 1),
+    at: draft.version,
+    resume: {
+      kind: "batch",
+      batch: {
+        base: batch.base,
+        attempt: batch.attempt,
+        extent: last,
+        size,
+        check,
+        epoch: batch.epoch,
+        incarnation: batch.incarnation,
+        seq: batch.seq,
+      },
+    },
+  });
+  return "staged";
+}
+
+/** Within an incarnation a seq is bound to its bytes: the same seq with other content is a defect that must not be hidden. */
+function assertSameContent(state: ProducerState, batch: Descriptor): void {
+  if (state.resume.kind !== "batch" || state.resume.batch.seq !== batch.seq || !holds(state, batch)) return;
+  const check = batch.extents.at(-1)?.check;
+  if (check === state.resume.batch.check) return;
+  throw new BatchWeaveError(
+    "SEQUENCE_CONFLICT",
+    `Seq ${batch.seq} of ${batch.producer} is in the log with other content. A producer must build the same batch for the same seq; report this.`,
+    { seq: batch.seq, expected: state.resume.batch.check, found: check },
+  );
+}
+
+function aheadMax(spec: NamespaceSpec): number {
+  return spec.order.kind === "lanes" ? spec.order.lanes * laneAheadMax : 1;
+}
+
+function stepOf(draft: Draft, spec: NamespaceSpec, batch: Descriptor): Step {
+  if (spec.order.kind === "commit") return draft.end;
+  // In a fork lanes count from the fork's first own step.
+  return asStep(firstOwnStep(spec) + batch.seq * spec.order.lanes + laneNumber(batch.producer, spec.order.lanes));
+}
+
+/** The first step that is this namespace's own: 0, or where it was forked. */
+export function firstOwnStep(spec: NamespaceSpec): number {
+  return spec.fork ? spec.fork.tail.start + spec.fork.tail.batches.length : 0;
+}
+
+function placeBatch(draft: Draft, step: Step, batch: Descriptor): void {
+  if (step !== draft.end) {
+    draft.waiting.set(step, batch);
+    return;
+  }
+  draft.push(batch);
+  for (let next = draft.waiting.get(draft.end); next; next = draft.waiting.get(draft.end)) {
+    draft.waiting.delete(draft.end);
+    draft.push(next);
+  }
+}
+
+/** The number in `lane-<k>`; a lane is its producer id. */
+export function laneNumber(producer: string, lanes: number): number {
+  const match = /^lane-(0|[1-9]\d*)$/.exec(producer);
+  const lane = match ? Number(match[1]) : -1;
+  if (lane >= 0 && lane < lanes) return lane;
+  throw new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    `This namespace has ${lanes} lanes, and a lane is a producer id: use lane-0 to lane-${lanes - 1}, not ${JSON.stringify(producer)}.`,
+    { producer, lanes },
+  );
+}
+
+/** What an opener found in the sealed tables of its base. */
+export interface SilentFinding {
+  readonly state: ProducerState;
+  readonly table: NodeRef;
+}
+
+/** Opens a producer: the next epoch with a fresh incarnation. Returns true when this incarnation already holds it. */
+export function stageOpening(
+  draft: Draft,
+  id: string,
+  incarnation: string,
+  silent: SilentFinding | undefined,
+): boolean {
+  const inline = draft.producers.get(id);
+  if (inline?.incarnation === incarnation) return true;
+  const before = inline ?? silent?.state;
+  draft.producers.set(id, {
+    epoch: asEpoch((before?.epoch ?? 0) + 1),
+    incarnation,
+    seq: before?.seq ?? asSeq(0),
+    at: draft.version,
+    // A copy in a table stays the last until the next batch; a table that is named here stays live.
+    resume:
+      inline?.resume ??
+      (silent && silent.state.resume.kind !== "none" ? { kind: "table", table: silent.table } : { kind: "none" }),
+    ...(before?.rest ? { rest: before.rest } : {}),
+  });
+  return false;
+}
+
+/** Closes the log at its end. Lanes: refused while batches wait above a missing step, unless they are dropped by name. */
+export function stageClosing(draft: Draft, dropWaiting: boolean): boolean {
+  if (draft.closed) return true;
+  if (draft.waiting.size > 0 && !dropWaiting) {
+    const first = Math.min(...draft.waiting.keys());
+    throw new BatchWeaveError(
+      "INVALID_ARGUMENT",
+      `${draft.waiting.size} committed batches wait above the missing step ${draft.end} (the first is step ${first}). Let the missing lane catch up, or close with dropWaiting (--drop-waiting) to leave them out.`,
+      { missing: draft.end, waiting: draft.waiting.size },
+    );
+  }
+  draft.waiting.clear();
+  draft.closed = true;
+  return false;
+}
