@@ -1,0 +1,190 @@
+/** The one thing simulated processes share: a map from keys to bytes that survives all of them. */
+import { BatchWeaveError } from "../src/errors.js";
+import type { Body, CreateOutcome, ListPage, ObjectStore } from "../src/store/object-store.js";
+import type { CallKind } from "./call-kind.js";
+import { KeyIndex } from "./key-index.js";
+import { RateCeiling, type RateCeilingOptions } from "./rate-ceiling.js";
+
+/** Options of {@link SimStore}. */
+export interface SimStoreOptions {
+  /** True for a broken store in which a conditional create always writes. */
+  readonly ignoresPreconditions?: boolean | undefined;
+  /** Request ceilings per prefix; none unless given. */
+  readonly ceiling?: RateCeilingOptions | undefined;
+  /**
+   * Bodies are copied on the way in and out, so that nobody can change what is stored by keeping a buffer. Turned off for
+   * measurements of scale, where all batches share one payload.
+   */
+  readonly copies?: boolean | undefined;
+  /** Whether the bytes of a key are kept, or only their number; reading others is an error. Everything unless told. */
+  readonly retains?: ((key: string) => boolean) | undefined;
+}
+
+/** A write as it took effect. */
+export interface Applied {
+  readonly kind: CallKind;
+  readonly key: string;
+  /** False for a conditional create that found the key taken, or a delete of nothing. */
+  readonly changed: boolean;
+}
+
+/** Bytes at rest. */
+export interface StoredObject {
+  readonly size: number;
+  /** Undefined when only the size is kept. */
+  readonly parts: readonly Uint8Array[] | undefined;
+}
+
+/** Keys a LIST page holds at most. */
+export const pageKeysMax = 1000;
+
+const keyPattern = /^[A-Za-z0-9._=-]+(?:\/[A-Za-z0-9._=-]+)*$/;
+
+/** What the store holds, changed only by requests as they are applied. */
+export class SimStore {
+  readonly ceiling: RateCeiling | undefined;
+  readonly copies: boolean;
+  /** Told of every write as it takes effect: where an oracle watches continuously. */
+  onApply: ((applied: Applied) => void) | undefined;
+  readonly #objects = new Map<string, StoredObject>();
+  readonly #keys = new KeyIndex();
+  readonly #ignoresPreconditions: boolean;
+  readonly #retains: ((key: string) => boolean) | undefined;
+
+  constructor(options: SimStoreOptions = {}) {
+    this.#ignoresPreconditions = options.ignoresPreconditions ?? false;
+    this.ceiling = options.ceiling === undefined ? undefined : new RateCeiling(options.ceiling);
+    this.copies = options.copies ?? true;
+    this.#retains = options.retains;
+  }
+
+  /** Objects stored. */
+  get size(): number {
+    return this.#objects.size;
+  }
+
+  /** What a request carries: fixed when it is sent, as on a wire. */
+  pack(key: string, body: Body): StoredObject {
+    if (!keyPattern.test(key) || key.length > 900 || key.split("/").some((part) => part === "." || part === "..")) {
+      throw new BatchWeaveError("INVALID_ARGUMENT", `"${key}" is not a valid key`, { key });
+    }
+    const parts = body instanceof Uint8Array ? [body] : body;
+    let size = 0;
+    for (const part of parts) size += part.length;
+    if (this.#retains !== undefined && !this.#retains(key)) return { size, parts: undefined };
+    if (!this.copies) return { size, parts };
+    return { size, parts: [join(parts, size)] };
+  }
+
+  /** Applies a conditional create. */
+  create(key: string, object: StoredObject): CreateOutcome {
+    if (this.#objects.has(key) && !this.#ignoresPreconditions) {
+      this.onApply?.({ kind: "create", key, changed: false });
+      return "exists";
+    }
+    this.#write(key, object);
+    this.onApply?.({ kind: "create", key, changed: true });
+    return "created";
+  }
+
+  /** Applies an unconditional write. */
+  put(key: string, object: StoredObject): void {
+    this.#write(key, object);
+    this.onApply?.({ kind: "put", key, changed: true });
+  }
+
+  /** Applies a delete of one key. */
+  delete(key: string): void {
+    const changed = this.#objects.delete(key);
+    if (changed) this.#keys.remove(key);
+    this.onApply?.({ kind: "delete", key, changed });
+  }
+
+  /** The whole object. */
+  get(key: string): Uint8Array | undefined {
+    const object = this.#objects.get(key);
+    if (object === undefined) return undefined;
+    const only = this.#parts(key, object);
+    if (only.length === 1 && !this.copies) return only[0];
+    return join(only, object.size);
+  }
+
+  /** Part of an object. */
+  getRange(key: string, start: number, length: number): Uint8Array | undefined {
+    const object = this.#objects.get(key);
+    if (object === undefined) return undefined;
+    const from = Math.min(start, object.size);
+    const to = Math.min(start + length, object.size);
+    const parts = this.#parts(key, object);
+    if (parts.length === 1) {
+      const only = parts[0] as Uint8Array;
+      return this.copies ? only.slice(from, to) : only.subarray(from, to);
+    }
+    return join(parts, object.size).subarray(from, to);
+  }
+
+  /** One page of a listing. */
+  list(prefix: string, startAfter: string, limit: number): ListPage {
+    const most = Math.min(limit, pageKeysMax);
+    const keys = this.#keys.page(prefix, startAfter, most + 1);
+    const more = keys.length > most;
+    if (more) keys.pop();
+    return { objects: keys.map((key) => ({ key, size: (this.#objects.get(key) as StoredObject).size })), more };
+  }
+
+  /** Bytes of a key's object; undefined when there is none. */
+  sizeOf(key: string): number | undefined {
+    return this.#objects.get(key)?.size;
+  }
+
+  /** Every key with this prefix, in order: for oracles. */
+  keys(prefix = ""): string[] {
+    return this.#keys.page(prefix, "", Number.POSITIVE_INFINITY);
+  }
+
+  /** Flips one bit at rest: what no transport checksum will ever notice. */
+  corrupt(key: string, offset: number): void {
+    const bytes = this.get(key)?.slice();
+    if (bytes === undefined || offset >= bytes.length) throw new RangeError(`no byte ${offset} in ${key}`);
+    bytes[offset] = (bytes[offset] as number) ^ 0x10;
+    this.#objects.set(key, { size: bytes.length, parts: [bytes] });
+  }
+
+  /** The store as seen by nobody in particular: no time, no faults. For oracles and for setting a scene. */
+  direct(): ObjectStore {
+    return {
+      uri: "sim://direct",
+      create: async (key, body) => this.create(key, this.pack(key, body)),
+      put: async (key, body) => this.put(key, this.pack(key, body)),
+      get: async (key) => this.get(key),
+      getRange: async (key, start, length) => this.getRange(key, start, length),
+      list: async (prefix, options) => this.list(prefix, options?.startAfter ?? "", options?.limit ?? pageKeysMax),
+      delete: async (keys) => {
+        for (const key of keys) this.delete(key);
+      },
+    };
+  }
+
+  #write(key: string, object: StoredObject): void {
+    const before = this.#objects.size;
+    this.#objects.set(key, object);
+    if (this.#objects.size !== before) this.#keys.add(key);
+  }
+
+  #parts(key: string, object: StoredObject): readonly Uint8Array[] {
+    if (object.parts !== undefined) return object.parts;
+    throw new Error(`the simulated store was told to keep only the size of ${key}, and now somebody reads it`);
+  }
+}
+
+function join(parts: readonly Uint8Array[], size: number): Uint8Array {
+  // Not slice(): that of a Buffer shares its memory.
+  if (parts.length === 1) return new Uint8Array(parts[0] as Uint8Array);
+  const out = new Uint8Array(size);
+  let at = 0;
+  for (const part of parts) {
+    out.set(part, at);
+    at += part.length;
+  }
+  return out;
+}
