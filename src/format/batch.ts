@@ -8,9 +8,9 @@
 import { createHash } from "node:crypto";
 import { crc32 } from "./crc.js";
 import type { Extent } from "./descriptor.js";
-import { formatVersion } from "./json-object.js";
+import { formatVersion, unsupportedFormat, wrongNamespace } from "./json-object.js";
 import type { BatchName } from "./keys.js";
-import { asRecord, corrupt } from "./shape.js";
+import { asInteger, asRecord, corrupt } from "./shape.js";
 
 /** One entry of the slice table. */
 export interface SliceEntry {
@@ -38,7 +38,7 @@ export interface BatchMetadata {
   readonly [unknown: string]: unknown;
 }
 
-/** A lineage block: opaque bytes here, see lineage in FORMAT.md. */
+/** A block of a batch object: where it is and its CRC-32. */
 export interface Block {
   readonly offset: number;
   readonly length: number;
@@ -197,6 +197,7 @@ export function decodeFooter(
   const trailer = decodeTrailer(bytes.subarray(bytes.length - trailerBytes), where, namespace);
   if (trailer.tableOffset !== extent.table || trailer.cells !== extent.cells || trailer.firstCell !== place.firstCell)
     corrupt(where, "its footer describes another extent");
+  if (trailer.extent !== place.extent) corrupt(where, `it is extent ${trailer.extent}, expected ${place.extent}`);
   if (!trailer.identity.equals(identity(name, place.extent))) corrupt(where, "it is another batch's object");
   if (trailer.cells * entryBytes + trailerBytes !== expected) corrupt(where, "its slice table has the wrong length");
   const table = new DataView(bytes.buffer, bytes.byteOffset, trailer.cells * entryBytes);
@@ -205,7 +206,12 @@ export function decodeFooter(
     cells: trailer.cells,
     metadata: trailer.metadata,
     tableOffset: extent.table,
-    entry: (i) => readEntry(table, i),
+    entry: (i) => {
+      const entry = readEntry(table, i);
+      if (entry.offset + entry.length > trailer.metadata.offset)
+        corrupt(where, `slice ${trailer.firstCell + i} lies outside its data`, { offset: entry.offset });
+      return entry;
+    },
   };
 }
 
@@ -238,9 +244,10 @@ export function decodeTrailer(bytes: Uint8Array, where: string, namespace: strin
   const b = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
   if (b.toString("latin1", 76) !== magic) corrupt(where, "it does not end like a batch");
   if (crc32(b.subarray(0, 72)) !== b.readUInt32LE(72)) corrupt(where, "its trailer's checksum does not match");
-  if (b.readUInt32LE(60) !== formatVersion) corrupt(where, `its footer has format version ${b.readUInt32LE(60)}`);
-  if (!b.subarray(32, 48).equals(uuidBytes(namespace))) corrupt(where, "it belongs to another namespace");
-  return {
+  if (b.readUInt32LE(60) !== formatVersion) throw unsupportedFormat(where, b.readUInt32LE(60));
+  if (!b.subarray(32, 48).equals(uuidBytes(namespace)))
+    throw wrongNamespace(where, b.subarray(32, 48).toString("hex"), namespace);
+  const trailer: Trailer = {
     metadata: { offset: Number(b.readBigUInt64LE(0)), length: b.readUInt32LE(8), crc: b.readUInt32LE(12) },
     tableOffset: Number(b.readBigUInt64LE(16)),
     tableLength: b.readUInt32LE(24),
@@ -250,12 +257,15 @@ export function decodeTrailer(bytes: Uint8Array, where: string, namespace: strin
     extent: b.readUInt32LE(56),
     identity: b.subarray(64, 72),
   };
+  if (trailer.tableLength !== trailer.cells * entryBytes) corrupt(where, "its slice table has the wrong length");
+  if (trailer.metadata.offset + trailer.metadata.length !== trailer.tableOffset)
+    corrupt(where, "its metadata does not end where its slice table begins");
+  return trailer;
 }
 
 /** Decodes the metadata block. */
 export function decodeMetadata(bytes: Uint8Array, where: string, block: Block): BatchMetadata {
-  if (bytes.length !== block.length || crc32(bytes) !== block.crc)
-    corrupt(where, "its metadata does not match its checksum", { offset: block.offset });
+  checkBlock(bytes, where, block, "metadata");
   try {
     return asRecord(
       JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("utf8")),
@@ -266,6 +276,23 @@ export function decodeMetadata(bytes: Uint8Array, where: string, block: Block): 
     if (cause instanceof SyntaxError) return corrupt(where, "its metadata is not JSON");
     throw cause;
   }
+}
+
+/** Where the lineage block is, if the batch has one; {@link checkBlock} and `decodeLineage` read it. */
+export function lineageBlock(metadata: BatchMetadata, where: string): Block | undefined {
+  if (metadata["lineage"] === undefined) return undefined;
+  const block = asRecord(metadata["lineage"], where, "metadata.lineage");
+  return {
+    offset: asInteger(block["offset"], where, "lineage.offset"),
+    length: asInteger(block["length"], where, "lineage.length"),
+    crc: asInteger(block["crc"], where, "lineage.crc"),
+  };
+}
+
+/** Checks the bytes of a block. */
+export function checkBlock(bytes: Uint8Array, where: string, block: Block, what: string): void {
+  if (bytes.length !== block.length || crc32(bytes) !== block.crc)
+    corrupt(where, `its ${what} does not match its checksum`, { offset: block.offset });
 }
 
 /** Checks a slice's bytes against its entry. */

@@ -2,7 +2,7 @@
 import { BatchWeaveError } from "../errors.js";
 import { asEpoch, asSeq, asVersion } from "./brand.js";
 import { type BatchName, batchKey } from "./keys.js";
-import { asInteger, asList, asText } from "./shape.js";
+import { asInteger, asList, asText, asTuple, asUnknown } from "./shape.js";
 
 /** One object of a batch. */
 export interface Extent {
@@ -49,7 +49,7 @@ export function decodeDescriptor(value: unknown, where: string): Descriptor {
     attempt: asInteger(list[5], where, "descriptor.attempt"),
     extents: asList(list[6], where, "descriptor.extents").map((e) => decodeExtent(e, where)),
     ...(origin === undefined || origin === -1 ? {} : { origin: asInteger(origin, where, "descriptor.origin") }),
-    ...(list.length > 8 ? { rest: list.slice(8) } : {}),
+    ...(list.length > 8 ? { rest: asUnknown(list.slice(8), where) } : {}),
   };
   return descriptor;
 }
@@ -63,7 +63,7 @@ function decodeExtent(value: unknown, where: string): Extent {
       { key: where },
     );
   }
-  const list = asList(value, where, "extent");
+  const list = asTuple(value, 4, where, "extent");
   return {
     cells: asInteger(list[0], where, "extent.cells"),
     size: asInteger(list[1], where, "extent.size"),

@@ -7,7 +7,7 @@ import { asStep, asVersion, type Step, type Version } from "./brand.js";
 import { type Descriptor, decodeDescriptor, encodeDescriptor } from "./descriptor.js";
 import { openJson, sealJson } from "./json-object.js";
 import { indexKey } from "./keys.js";
-import { asInteger, asList, asText, corrupt } from "./shape.js";
+import { asInteger, asList, asText, asTuple, corrupt } from "./shape.js";
 
 /** Children of a node, descriptors of a segment. */
 export const indexFanout = 64;
@@ -55,7 +55,7 @@ export function encodeNodeRef(ref: NodeRef): unknown[] {
 }
 
 export function decodeNodeRef(value: unknown, where: string): NodeRef {
-  const list = asList(value, where, "reference");
+  const list = asTuple(value, 4, where, "reference");
   return {
     base: asVersion(asInteger(list[0], where, "reference.base")),
     commitId: asText(list[1], where, "reference.commitId"),
@@ -70,7 +70,7 @@ export function encodeLevels(levels: readonly IndexLevel[]): unknown[] {
 
 export function decodeLevels(value: unknown, where: string): IndexLevel[] {
   return asList(value, where, "index").map((item) => {
-    const level = asList(item, where, "index level");
+    const level = asTuple(item, 2, where, "index level");
     return {
       start: asInteger(level[0], where, "index level start"),
       refs: asList(level[1], where, "index level refs").map((ref) => decodeNodeRef(ref, where)),

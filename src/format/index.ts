@@ -1,21 +1,34 @@
 /**
  * format: bytes <-> values. The code behind FORMAT.md.
  *
- * Owns: every stored layout (batch object, manifest, index objects, boundary, namespace, cursor), the names of stored objects, the checksum.
+ * Owns: every stored layout (batch object, lineage, tensors, manifest, index objects, boundary, namespace, cursor), the names of stored objects, the checksum.
  * May import: errors.
  * Promises: pure; any damaged byte is CORRUPT naming the object, never a crash and never wrong data; unknown fields survive a rewrite.
  */
 export * from "./batch.js";
+export { type AuditedExtent, auditBatchObject } from "./batch-audit.js";
 export * from "./boundary.js";
 export * from "./brand.js";
 export { crc32 } from "./crc.js";
 export * from "./cursor.js";
 export * from "./descriptor.js";
+export { availableEncodings, decodeSlice, encodeSlice } from "./encoding.js";
 export * from "./grid.js";
 export * from "./index-node.js";
 export { crcText, formatVersion, openJson, sealJson } from "./json-object.js";
 export * from "./keys.js";
+export { decodeLineage, encodeLineage, type LineageSample, lineageJsonBytesMax } from "./lineage.js";
 export * from "./manifest.js";
 export * from "./namespace.js";
 export * from "./producer-state.js";
+export {
+  type Dtype,
+  decodeSafetensors,
+  dtypeBytes,
+  encodeSafetensors,
+  type Tensor,
+  type TensorFile,
+  type TensorValues,
+  tensorValues,
+} from "./safetensors.js";
 export { corrupt } from "./shape.js";

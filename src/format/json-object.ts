@@ -4,7 +4,7 @@
  */
 import { BatchWeaveError } from "../errors.js";
 import { crc32 } from "./crc.js";
-import { asInteger, asRecord, corrupt } from "./shape.js";
+import { asInteger, asRecord, asText, corrupt } from "./shape.js";
 
 /** The version of everything in FORMAT.md. A reader stops at any other. */
 export const formatVersion = 1;
@@ -40,22 +40,29 @@ export function openJson(
 ): Record<string, unknown> {
   const fields = parseSealed(bytes, where);
   const format = asInteger(fields["format"], where, "format");
-  if (format !== formatVersion) {
-    throw new BatchWeaveError(
-      "UNSUPPORTED_FORMAT",
-      `${where} has format version ${format}; this BatchWeave reads version ${formatVersion}. Install a version that reads it.`,
-      { key: where, found: format, supported: formatVersion },
-    );
-  }
-  if (fields["kind"] !== kind) corrupt(where, `it is a ${String(fields["kind"])}, expected a ${kind}`);
-  if (namespace !== undefined && fields["namespace"] !== namespace) {
-    throw new BatchWeaveError(
-      "WRONG_NAMESPACE",
-      `${where} belongs to namespace ${String(fields["namespace"])}, expected ${namespace}: the namespace was deleted and made again, or its folder holds two. Open it anew, or delete the leftovers.`,
-      { key: where, found: fields["namespace"], expected: namespace },
-    );
-  }
+  if (format !== formatVersion) throw unsupportedFormat(where, format);
+  if (fields["kind"] !== kind) corrupt(where, `it is a ${JSON.stringify(fields["kind"])}, expected a ${kind}`);
+  if (namespace !== undefined && fields["namespace"] !== namespace)
+    throw wrongNamespace(where, asText(fields["namespace"], where, "namespace"), namespace);
   return fields;
+}
+
+/** UNSUPPORTED_FORMAT: a version of FORMAT.md that this code does not read. */
+export function unsupportedFormat(where: string, found: number): BatchWeaveError {
+  return new BatchWeaveError(
+    "UNSUPPORTED_FORMAT",
+    `${where} has format version ${found}; this BatchWeave reads version ${formatVersion}. Install a version that reads it.`,
+    { key: where, found, supported: formatVersion },
+  );
+}
+
+/** WRONG_NAMESPACE: an object that another namespace's writer left under this key. */
+export function wrongNamespace(where: string, found: string, expected: string): BatchWeaveError {
+  return new BatchWeaveError(
+    "WRONG_NAMESPACE",
+    `${where} belongs to namespace ${found}, expected ${expected}: the namespace was deleted and made again, or its folder holds two. Open it anew, or delete the leftovers.`,
+    { key: where, found, expected },
+  );
 }
 
 function parseSealed(bytes: Uint8Array, where: string): Record<string, unknown> {

@@ -35,7 +35,7 @@ export function manifestKey(version: Version): string {
 /** The version in a manifest's key, or undefined for a foreign name. */
 export function parseManifestKey(key: string): Version | undefined {
   const match = /^manifest\/(\d{20})\.json$/.exec(key);
-  return match ? (Number(match[1]) as Version) : undefined;
+  return match && Number.isSafeInteger(Number(match[1])) ? (Number(match[1]) as Version) : undefined;
 }
 
 /** Key of the n-th boundary marker. */
@@ -52,7 +52,8 @@ export function indexKey(base: Version, commitId: string, k: number): string {
 export function parseIndexKey(key: string): { base: Version; commitId: string; k: number } | undefined {
   const match = /^index\/(\d{20})-([0-9a-v]{12})-(\d+)\.json$/.exec(key);
   if (!match) return undefined;
-  return { base: Number(match[1]) as Version, commitId: match[2] as string, k: Number(match[3]) };
+  const parts = { base: Number(match[1]) as Version, commitId: match[2] as string, k: Number(match[3]) };
+  return indexKey(parts.base, parts.commitId, parts.k) === key ? parts : undefined;
 }
 
 /** `<producer>-<epoch>-<seq>-<nonce>`: one upload of one batch. */
@@ -83,7 +84,8 @@ export function parseBatchKey(key: string): { name: BatchName; extent: number } 
     attempt: Number(match[7]),
     base: Number(match[2]) as Version,
   };
-  return { name, extent: Number(match[8]) };
+  // Also refuses a wrong hash, leading zeros and numbers too large to be exact.
+  return batchKey(name, Number(match[8])) === key ? { name, extent: Number(match[8]) } : undefined;
 }
 
 /** Producer ids, checkpoint ids and groups become parts of keys and JSON: letters, digits, `.`, `_`, `-`, 1 to 64 of them. */

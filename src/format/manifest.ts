@@ -14,7 +14,7 @@ import {
 } from "./index-node.js";
 import { openJson, sealJson } from "./json-object.js";
 import { decodeProducerState, encodeProducerState, type ProducerState } from "./producer-state.js";
-import { asFlag, asInteger, asList, asRecord, asText, corrupt, unknownFields } from "./shape.js";
+import { asFlag, asInteger, asList, asRecord, asText, asTuple, corrupt, unknownFields } from "./shape.js";
 
 /** A committed checkpoint: the next row and iteration. */
 export interface CheckpointMark {
@@ -127,17 +127,18 @@ export function decodeManifest(bytes: Uint8Array, where: string, namespace: stri
     pins: decodeMap(f["pins"], where, "pins", (value) => decodePin(value, where)),
     orphanCutoff: asVersion(asInteger(f["orphanCutoff"], where, "orphanCutoff")),
     boundaryHint: asInteger(f["boundaryHint"], where, "boundaryHint"),
-    rest: unknownFields(f, knownFields),
+    rest: unknownFields(f, knownFields, where),
   };
   if (manifest.tail.start + manifest.tail.batches.length !== manifest.steps.end)
     corrupt(where, "its tail does not reach its end step");
+  if (manifest.steps.trim > manifest.steps.end) corrupt(where, "its trim lies above its end step");
   return manifest;
 }
 
 function decodeWaiting(value: unknown, where: string): Map<Step, Descriptor> {
   const waiting = new Map<Step, Descriptor>();
   for (const item of asList(value, where, "waiting")) {
-    const [step, descriptor] = asList(item, where, "waiting entry");
+    const [step, descriptor] = asTuple(item, 2, where, "waiting entry");
     waiting.set(asStep(asInteger(step, where, "waiting step")), decodeDescriptor(descriptor, where));
   }
   return waiting;
@@ -154,14 +155,14 @@ const groupFields: ReadonlySet<string> = new Set(["live", "released"]);
 function decodeGroup(value: unknown, where: string): CheckpointGroup {
   const record = asRecord(value, where, "checkpoint group");
   const live = decodeMap(record["live"], where, "live", (mark) => {
-    const [row, iteration] = asList(mark, where, "checkpoint");
+    const [row, iteration] = asTuple(mark, 2, where, "checkpoint");
     return {
       row: asRow(asInteger(row, where, "checkpoint row")),
       iteration: asInteger(iteration, where, "checkpoint iteration"),
     };
   });
   const released = asList(record["released"], where, "released").map((id) => asText(id, where, "released id"));
-  return { live, released, rest: unknownFields(record, groupFields) };
+  return { live, released, rest: unknownFields(record, groupFields, where) };
 }
 
 const pinFields: ReadonlySet<string> = new Set(["fork", "uri", "from", "to", "root"]);
@@ -174,6 +175,6 @@ function decodePin(value: unknown, where: string): Pin {
     from: asStep(asInteger(record["from"], where, "pin.from")),
     to: asStep(asInteger(record["to"], where, "pin.to")),
     root: decodeNodeRef(record["root"], where),
-    rest: unknownFields(record, pinFields),
+    rest: unknownFields(record, pinFields, where),
   };
 }

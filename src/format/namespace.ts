@@ -6,7 +6,7 @@ import { decodeNodeRef, decodeRun, encodeNodeRef, encodeRun, type NodeRef, type 
 import { openJson, sealJson } from "./json-object.js";
 import { namespaceKey } from "./keys.js";
 import type { Manifest } from "./manifest.js";
-import { asInteger, asList, asRecord, asText, corrupt, unknownFields } from "./shape.js";
+import { asInteger, asList, asRecord, asText, asTuple, corrupt, unknownFields } from "./shape.js";
 
 /** How a batch gets its step: by commit order, or by lane: `step = seq * lanes + lane`. */
 export type Order = { readonly kind: "commit" } | { readonly kind: "lanes"; readonly lanes: number };
@@ -75,9 +75,10 @@ export function decodeNamespace(bytes: Uint8Array, where: string): NamespaceSpec
     order: decodeOrder(f["order"], where),
     created: asInteger(f["created"], where, "created"),
     ...(f["fork"] === undefined ? {} : { fork: decodeFork(f["fork"], where) }),
-    rest: unknownFields(f, knownFields),
+    rest: unknownFields(f, knownFields, where),
   };
   if (spec.grid.rows < 1 || spec.grid.chunks < 1) corrupt(where, "its grid is empty");
+  if (spec.order.kind === "lanes" && spec.order.lanes < 1) corrupt(where, "it has no lanes");
   return spec;
 }
 
@@ -101,7 +102,7 @@ function decodeFork(value: unknown, where: string): NonNullable<NamespaceSpec["f
       uri: asText(origin["uri"], where, "origin.uri"),
       root: decodeNodeRef(origin["root"], where),
       ranges: asList(origin["ranges"], where, "origin.ranges").map((r) => {
-        const [at, count, from] = asList(r, where, "range");
+        const [at, count, from] = asTuple(r, 3, where, "range");
         return {
           at: asStep(asInteger(at, where, "range at")),
           count: asInteger(count, where, "range count"),

@@ -3,7 +3,7 @@ import { asEpoch, asSeq, asVersion, type Epoch, type Seq, type Version } from ".
 import { decodeNodeRef, encodeNodeRef, type NodeRef } from "./index-node.js";
 import { openJson, sealJson } from "./json-object.js";
 import type { BatchName } from "./keys.js";
-import { asInteger, asList, asRecord, asText } from "./shape.js";
+import { asInteger, asList, asRecord, asText, asTuple, asUnknown, corrupt } from "./shape.js";
 
 /** The producer's last batch: enough to derive the key of its last extent, where the resume point is. */
 export interface LastBatch extends Omit<BatchName, "producer"> {
@@ -56,7 +56,7 @@ export function decodeProducerState(value: unknown, where: string): ProducerStat
   return {
     ...state,
     resume: decodeResumePlace(list[4], state, where),
-    ...(list.length > 5 ? { rest: list.slice(5) } : {}),
+    ...(list.length > 5 ? { rest: asUnknown(list.slice(5), where) } : {}),
   };
 }
 
@@ -69,7 +69,13 @@ function decodeResumePlace(
   if (!Array.isArray(value)) {
     return { kind: "table", table: decodeNodeRef(asRecord(value, where, "producer.last")["table"], where) };
   }
-  const [base, attempt, extent, size, check, epoch, incarnation] = value as unknown[];
+  if (state.seq === 0) corrupt(where, "a producer has a last batch and no first");
+  const [base, attempt, extent, size, check, epoch, incarnation] = asTuple(
+    value,
+    value.length === 5 ? 5 : 7,
+    where,
+    "producer.last",
+  );
   const batch: LastBatch = {
     base: asVersion(asInteger(base, where, "last.base")),
     attempt: asInteger(attempt, where, "last.attempt"),
@@ -91,11 +97,10 @@ export interface SilentProducer {
 
 /** Encodes a sealed table. */
 export function encodeTable(namespace: string, producers: ReadonlyMap<string, SilentProducer>): Uint8Array {
-  const entries: Record<string, unknown> = {};
-  for (const [id, entry] of [...producers].sort(([a], [b]) => (a < b ? -1 : 1))) {
-    entries[id] = [encodeProducerState(entry.state), entry.resumePoint ?? null];
-  }
-  return sealJson("table", namespace, { producers: entries });
+  const entries = [...producers]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([id, entry]) => [id, [encodeProducerState(entry.state), entry.resumePoint ?? null]]);
+  return sealJson("table", namespace, { producers: Object.fromEntries(entries) });
 }
 
 /** Decodes a sealed table. */
@@ -103,7 +108,7 @@ export function decodeTable(bytes: Uint8Array, where: string, namespace: string)
   const fields = openJson(bytes, where, "table", namespace);
   const producers = new Map<string, SilentProducer>();
   for (const [id, value] of Object.entries(asRecord(fields["producers"], where, "producers"))) {
-    const entry = asList(value, where, `producers.${id}`);
+    const entry = asTuple(value, 2, where, `producers.${id}`);
     producers.set(id, { state: decodeProducerState(entry[0], where), resumePoint: entry[1] ?? undefined });
   }
   return producers;

@@ -40,9 +40,34 @@ export function asRecord(value: unknown, where: string, field: string): Record<s
   return corrupt(where, `${field} is not an object`);
 }
 
+/** An array of exactly `length` elements: a fixed layout that only a new format version may extend. */
+export function asTuple(value: unknown, length: number, where: string, field: string): readonly unknown[] {
+  const list = asList(value, where, field);
+  if (list.length === length) return list;
+  return corrupt(where, `${field} has ${list.length} elements, expected ${length}`);
+}
+
+/** Levels of nesting in what is kept without being understood: writing it again is recursive, reading it is not. */
+export const unknownDepthMax = 64;
+
+/** A value that this version does not know and that whoever rewrites state keeps. */
+export function asUnknown<T>(value: T, where: string): T {
+  let level: unknown[] = [value];
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth > unknownDepthMax) corrupt(where, `an unknown field is nested more than ${unknownDepthMax} levels deep`);
+    level = level.flatMap((item) => (typeof item === "object" && item !== null ? Object.values(item) : []));
+  }
+  return value;
+}
+
 /** The fields of `record` that this version does not know; whoever rewrites state keeps them. */
-export function unknownFields(record: Record<string, unknown>, known: ReadonlySet<string>): Record<string, unknown> {
-  const rest: Record<string, unknown> = {};
-  for (const key of Object.keys(record)) if (!known.has(key)) rest[key] = record[key];
-  return rest;
+export function unknownFields(
+  record: Record<string, unknown>,
+  known: ReadonlySet<string>,
+  where: string,
+): Record<string, unknown> {
+  // fromEntries, because assigning to `__proto__` would change the prototype and lose the field.
+  return Object.fromEntries(
+    Object.entries(record).flatMap(([key, value]) => (known.has(key) ? [] : [[key, asUnknown(value, where)]])),
+  );
 }
