@@ -103,9 +103,17 @@ export interface FaultProfile {
   readonly stallMs?: readonly [number, number] | undefined;
 }
 
+/** Which instances may happen at all, by id. Everything may unless told. */
+export interface FaultFilter {
+  /** These must not. */
+  readonly suppressed?: ReadonlySet<string> | undefined;
+  /** Only these may: how a minimized failure is replayed. */
+  readonly only?: ReadonlySet<string> | undefined;
+}
+
 /** One fault that happened. */
 export interface FaultInstance {
-  /** Names it for {@link FaultInjector}'s `suppressed`. */
+  /** Names it for a {@link FaultFilter}. */
   readonly id: string;
   /** Place in the order of the run. */
   readonly ordinal: number;
@@ -128,15 +136,15 @@ export class FaultInjector {
   readonly instances: FaultInstance[] = [];
   readonly #world: World;
   readonly #profile: FaultProfile;
-  readonly #suppressed: ReadonlySet<string>;
+  readonly #filter: FaultFilter;
   readonly #rows: Readonly<Record<CallKind, Row>>;
   readonly #counts = new Map<string, number>();
   readonly #storms = new Set<{ readonly storm: Storm; readonly kinds: readonly CallKind[]; readonly rng: Rng }>();
 
-  constructor(world: World, profile: FaultProfile = {}, suppressed: ReadonlySet<string> = new Set()) {
+  constructor(world: World, profile: FaultProfile = {}, filter: FaultFilter = {}) {
     this.#world = world;
     this.#profile = profile;
-    this.#suppressed = suppressed;
+    this.#filter = filter;
     this.#rows = Object.fromEntries(callKinds.map((kind) => [kind, tableRow(profile, kind)])) as Record<CallKind, Row>;
     for (const [i, storm] of (profile.storms ?? []).entries()) this.#brew(storm, i);
   }
@@ -182,7 +190,7 @@ export class FaultInjector {
 
   /** Whether this instance may happen; if so it counts as having happened. */
   allow(kind: string, id: string): boolean {
-    if (!this.enabled || this.#suppressed.has(id)) return false;
+    if (!this.enabled || this.#filter.suppressed?.has(id) || this.#filter.only?.has(id) === false) return false;
     const count = this.#counts.get(kind) ?? 0;
     if (count >= (this.#profile.budgets?.[kind] ?? Number.POSITIVE_INFINITY)) return false;
     this.#counts.set(kind, count + 1);

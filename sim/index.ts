@@ -9,6 +9,7 @@ export { type CallKind, callKinds, isWrite } from "./call-kind.js";
 export {
   type CallFault,
   callFaults,
+  type FaultFilter,
   FaultInjector,
   type FaultInstance,
   type FaultProfile,

@@ -1,6 +1,6 @@
 /** A world, a store and faults put together: what every scenario and every measurement starts from. */
 import type { ObjectStore } from "../src/store/object-store.js";
-import { FaultInjector, type FaultProfile } from "./faults.js";
+import { type FaultFilter, FaultInjector, type FaultProfile } from "./faults.js";
 import { type LatencyModel, type LatencyName, latencyModels } from "./latency.js";
 import { type CallStats, emptyCallStats, SimClient } from "./sim-client.js";
 import type { SimEnv } from "./sim-env.js";
@@ -12,8 +12,7 @@ import { type SimProcess, type SpawnOptions, World } from "./world.js";
 export interface SimulationOptions {
   readonly seed: number;
   readonly faults?: FaultProfile | undefined;
-  /** Ids of fault instances that must not happen. */
-  readonly suppressed?: ReadonlySet<string> | undefined;
+  readonly filter?: FaultFilter | undefined;
   /** A name of `latencyModels` or a model; `wide` unless told. */
   readonly latency?: LatencyName | LatencyModel | undefined;
   readonly store?: SimStoreOptions | undefined;
@@ -46,7 +45,7 @@ export class Simulation {
     this.#options = options;
     this.world = new World(options);
     this.store = new SimStore(options.store);
-    this.faults = new FaultInjector(this.world, options.faults, options.suppressed);
+    this.faults = new FaultInjector(this.world, options.faults, options.filter);
     this.#latency = typeof latency === "string" ? latencyModels[latency] : latency;
   }
 

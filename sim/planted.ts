@@ -1,0 +1,179 @@
+/**
+ * Planted bugs: each takes one safety check out of the compiled code, and the simulator has to notice.
+ *
+ * They are edits of a copy of the build, made for one run and thrown away, so the product has no switch for them and the packed
+ * package cannot contain them.
+ */
+import { spawn } from "node:child_process";
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+
+/** One safety check and how to take it out. */
+export interface PlantedBug {
+  readonly name: string;
+  /** Number in HAZARDS.md, or a word for what it breaks. */
+  readonly hazard: number | string;
+  /** Compiled file, relative to `dist`: `src/log/commit.js`. */
+  readonly file: string;
+  /** Occurs exactly once in that file, as compiled. */
+  readonly find: string;
+  readonly replace: string;
+  /** Scenario that must catch it; `chaos` unless told. */
+  readonly scenario?: string | undefined;
+}
+
+/** Every planted bug of the product. */
+export const plantedBugs: readonly PlantedBug[] = [];
+
+/** Bugs in the toy log: they show that planting works, whatever the product looks like. */
+export const toyBugs: readonly PlantedBug[] = [
+  {
+    name: "toy: trusting a 412",
+    hazard: 3,
+    file: "sim/chain-cast.js",
+    find: "if (new TextDecoder().decode(winner) === entry)",
+    replace: "if (false)",
+    scenario: "chain",
+  },
+  {
+    name: "toy: absence taken for failure",
+    hazard: 2,
+    file: "sim/chain-cast.js",
+    find: "if (winner === undefined)\n                continue;",
+    replace: "if (winner === undefined) { n++; continue; }",
+    scenario: "chain",
+  },
+];
+
+/** What came of one planted bug. */
+export interface PlantedResult {
+  readonly bug: PlantedBug;
+  /** `escaped`: no seed failed. `broken`: the edited code did not run, which proves nothing. */
+  readonly verdict: "caught" | "escaped" | "broken";
+  readonly seed?: number | undefined;
+  /** The property that failed, or why it is broken. */
+  readonly reason: string;
+}
+
+/** Options of {@link runPlanted}. */
+export interface PlantedOptions {
+  /** The build to copy. */
+  readonly dist: string;
+  /** Seeds within which each bug must be caught. */
+  readonly seedsMax: number;
+  /** Bugs tried at once. */
+  readonly workers: number;
+  /** A bug that neither is caught nor escapes within this time is broken. */
+  readonly timeoutMs?: number | undefined;
+  readonly onResult?: ((result: PlantedResult) => void) | undefined;
+}
+
+/** The line that `--json` ends with. */
+export interface SoakLine {
+  readonly passed: number;
+  readonly failed: number;
+  readonly seed?: number | undefined;
+  readonly property?: string | undefined;
+}
+
+/** What an edit that does not even run fails with, rather than a broken promise. */
+const notACatch = ["SyntaxError", "ReferenceError", "determinism", "activity"];
+
+/** Copies a build and applies the edit; returns the copy's folder, which the caller removes. Throws unless `find` occurs exactly once. */
+export function plant(dist: string, bug: PlantedBug): string {
+  const source = readFileSync(join(dist, bug.file), "utf8");
+  const count = source.split(bug.find).length - 1;
+  if (count !== 1) {
+    throw new Error(
+      `planted bug "${bug.name}": its text occurs ${count} times in ${bug.file}, not once; update sim/planted.ts`,
+    );
+  }
+  const folder = mkdtempSync(join(tmpdir(), "batchweave-planted-"));
+  cpSync(dist, join(folder, "dist"), { recursive: true, filter: (path) => !/\.(d\.ts|tsbuildinfo)$/.test(path) });
+  writeFileSync(
+    join(folder, "dist", bug.file),
+    source.replace(bug.find, () => bug.replace),
+  );
+  writeFileSync(join(folder, "package.json"), '{ "name": "batchweave", "type": "module" }\n');
+  const modules = join(dirname(dist), "node_modules");
+  if (existsSync(modules)) symlinkSync(modules, join(folder, "node_modules"));
+  return folder;
+}
+
+/** Runs one planted bug until a seed fails. */
+export async function runPlantedBug(bug: PlantedBug, options: PlantedOptions): Promise<PlantedResult> {
+  let folder: string;
+  try {
+    folder = plant(options.dist, bug);
+  } catch (error) {
+    return { bug, verdict: "broken", reason: error instanceof Error ? error.message : String(error) };
+  }
+  try {
+    const { text, exit } = await runChild(folder, bug.scenario ?? "chaos", options);
+    return judge(bug, text, exit);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Runs every planted bug. */
+export async function runPlanted(bugs: readonly PlantedBug[], options: PlantedOptions): Promise<PlantedResult[]> {
+  const results: PlantedResult[] = [];
+  const queue = [...bugs];
+  const work = async (): Promise<void> => {
+    for (let bug = queue.shift(); bug !== undefined; bug = queue.shift()) {
+      const result = await runPlantedBug(bug, options);
+      results.push(result);
+      options.onResult?.(result);
+    }
+  };
+  await Promise.all(Array.from({ length: Math.max(1, options.workers) }, work));
+  return results;
+}
+
+function runChild(folder: string, scenario: string, options: PlantedOptions): Promise<{ text: string; exit: string }> {
+  const main = join(folder, "dist/sim/main.js");
+  const seeds = String(options.seedsMax);
+  const args = [
+    main,
+    "--scenario",
+    scenario,
+    "--seeds",
+    seeds,
+    "--until-failure",
+    "--once",
+    "--workers",
+    "1",
+    "--json",
+  ];
+  return new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "pipe"] });
+    const timer = setTimeout(() => child.kill("SIGKILL"), options.timeoutMs ?? 600_000);
+    let text = "";
+    child.stdout.on("data", (chunk: Buffer) => {
+      text += chunk.toString();
+    });
+    child.stderr.on("data", (chunk: Buffer) => {
+      text += chunk.toString();
+    });
+    child.on("error", reject);
+    child.on("close", (code, signal) => {
+      clearTimeout(timer);
+      resolve({ text, exit: signal ?? String(code) });
+    });
+  });
+}
+
+function judge(bug: PlantedBug, text: string, exit: string): PlantedResult {
+  const line = text
+    .trimEnd()
+    .split("\n")
+    .findLast((each) => each.startsWith("{"));
+  if (line === undefined)
+    return { bug, verdict: "broken", reason: `exit ${exit}: ${text.trim().split("\n").at(-1) ?? ""}` };
+  const { seed, property = "" } = JSON.parse(line) as SoakLine;
+  if (seed === undefined) return { bug, verdict: "escaped", reason: "every seed passed" };
+  if (notACatch.includes(property)) return { bug, verdict: "broken", seed, reason: property };
+  return { bug, verdict: "caught", seed, reason: property };
+}

@@ -1,0 +1,111 @@
+/** Scenarios as data: who takes part, what goes wrong, for how long, and what must be true afterwards. */
+import { chainCast } from "./chain-cast.js";
+import type { FaultProfile } from "./faults.js";
+import type { LatencyName } from "./latency.js";
+import type { CastStrike, ProcessFault } from "./process-faults.js";
+import type { SimStoreOptions } from "./sim-store.js";
+import type { Simulation } from "./simulation.js";
+
+/** The actors of a run and the oracle that watches them. Made fresh for every run. */
+export interface Cast {
+  /** Faults have stopped: finish what is under way and take on nothing new. */
+  heal(): void;
+  /** True once everything that had to happen has happened; asked once a virtual second after {@link Cast.heal}. */
+  settled(): boolean;
+  /** What it still waits for, for the message when {@link Cast.settled} stays false. */
+  waitsFor(): string;
+  /** Throws a `Violation` when a promise was broken. Reads the store directly; called when settled and again after the drain. */
+  check(): Promise<void>;
+  /** What happened in the actors' own terms: commits, conflicts, fencings. */
+  counters(): Readonly<Record<string, number>>;
+  /** Misfortunes of the cast's own: a second holder of an id, a rollback, a mesh change. */
+  readonly strike?: CastStrike | undefined;
+}
+
+/** Puts actors into a simulation. Settings are plain data of the cast's own kind. */
+export type CastBuilder = (sim: Simulation, settings: Readonly<Record<string, unknown>>) => Cast;
+
+/** A named mix of actors and faults. Plain data. */
+export interface Scenario {
+  readonly name: string;
+  /** One line for `--list`. */
+  readonly about: string;
+  /** One of {@link castBuilders}; tests may pass one of their own. */
+  readonly cast: string | CastBuilder;
+  readonly settings?: Readonly<Record<string, unknown>> | undefined;
+  readonly latency?: LatencyName | undefined;
+  readonly store?: SimStoreOptions | undefined;
+  readonly timeoutMs?: number | undefined;
+  readonly faults?: FaultProfile | undefined;
+  readonly processFaults?: readonly ProcessFault[] | undefined;
+  /** Virtual time with faults. */
+  readonly faultMs: number;
+  /** Virtual time after the faults in which everything must have settled. */
+  readonly liveMs: number;
+  /** Virtual time after that in which the latest of the late requests still land, before the last check. */
+  readonly drainMs?: number | undefined;
+  /** Least value of counters in every single run (`calls` are store calls): a run in which nothing happened proves nothing. */
+  readonly leastPerSeed?: Readonly<Record<string, number>> | undefined;
+  /** Counters and kinds of faults that must not be zero over a run of ten seeds or more. */
+  readonly mustHappen?: readonly string[] | undefined;
+  /** More events than this in one run are a failure; 20 million unless told. */
+  readonly eventsMax?: number | undefined;
+}
+
+/** Casts by name. */
+export const castBuilders: Readonly<Record<string, CastBuilder>> = { chain: chainCast };
+
+const callTrouble = {
+  requestLost: 0.004,
+  responseLost: 0.006,
+  requestLate: 0.004,
+  slow: 0.004,
+  duplicate: 0.006,
+  duplicateAnswer: 0.004,
+  errorAfterApply: 0.004,
+  errorBeforeApply: 0.004,
+  conflict: 0.01,
+  slowDown: 0.004,
+  refused: 0.004,
+  crashBeforeSend: 0.001,
+  crashAfterApply: 0.001,
+  crashBeforeAnswer: 0.001,
+  stall: 0.001,
+} as const;
+
+/** Every scenario by name. */
+export const scenarios: ReadonlyMap<string, Scenario> = new Map(
+  [
+    {
+      name: "chain",
+      about: "a toy log of conditional creates: shows that the simulator itself finds what it should",
+      cast: "chain",
+      settings: { writers: 6 },
+      latency: "wide",
+      faults: {
+        calls: callTrouble,
+        storms: [
+          { fault: "conflict", prefix: "chain/", meanGapMs: 60_000, durationMs: [1000, 8000], probability: 0.5 },
+        ],
+      },
+      processFaults: [
+        { kind: "crash", meanGapMs: 20_000 },
+        { kind: "pause", meanGapMs: 30_000 },
+        { kind: "clockJump", meanGapMs: 30_000 },
+      ],
+      faultMs: 120_000,
+      liveMs: 600_000,
+      drainMs: 700_000,
+      leastPerSeed: { calls: 500, appended: 50 },
+      mustHappen: [
+        ...Object.keys(callTrouble),
+        "crash",
+        "pause",
+        "clockJump",
+        "storm:conflict",
+        "unknownCreates",
+        "lateLandings",
+      ],
+    } satisfies Scenario,
+  ].map((scenario) => [scenario.name, scenario]),
+);

@@ -1,0 +1,134 @@
+/** One seed of one scenario, from start to verdict. */
+import type { FaultFilter, FaultInstance } from "./faults.js";
+import { scheduleProcessFaults } from "./process-faults.js";
+import { type Cast, castBuilders, type Scenario } from "./scenario.js";
+import { Simulation } from "./simulation.js";
+import { formatTraceLine, type TraceLine } from "./trace.js";
+import { propertyOf, Violation } from "./violation.js";
+
+/** Options of {@link runSeed}. */
+export interface SeedOptions {
+  readonly filter?: FaultFilter | undefined;
+  /** Receives every event. */
+  readonly sink?: ((line: TraceLine) => void) | undefined;
+  readonly drain?: "tick" | "immediate" | undefined;
+}
+
+/** Why a seed failed. */
+export interface SeedFailure {
+  readonly property: string;
+  readonly message: string;
+  readonly stack: string;
+  /** The last events of every actor, for people. */
+  readonly lastEvents: readonly string[];
+}
+
+/** What came of a seed. Plain data: it crosses threads. */
+export interface SeedResult {
+  readonly seed: number;
+  readonly hash: string;
+  readonly events: number;
+  readonly calls: number;
+  readonly virtualMs: number;
+  readonly wallMs: number;
+  /** Faults by kind, what happened on the wire, and the cast's own counters. */
+  readonly counters: Readonly<Record<string, number>>;
+  readonly faults: readonly FaultInstance[];
+  readonly failure?: SeedFailure | undefined;
+}
+
+/** Events of the failure report. */
+const reportEventsMax = 60;
+
+/** Runs one seed once. Never rejects for anything the code under test does: that is a failure in the result. */
+export async function runSeed(scenario: Scenario, seed: number, options: SeedOptions = {}): Promise<SeedResult> {
+  const sim = new Simulation({
+    ...scenario,
+    seed,
+    filter: options.filter,
+    drain: options.drain,
+    trace: { sink: options.sink },
+  });
+  const build = typeof scenario.cast === "string" ? castBuilders[scenario.cast] : scenario.cast;
+  if (build === undefined) throw new Error(`scenario ${scenario.name} names no cast that exists: ${scenario.cast}`);
+  const cast = build(sim, scenario.settings ?? {});
+  const onUnhandled = (reason: unknown): void => sim.world.fail(reason);
+  process.on("unhandledRejection", onUnhandled);
+  const start = performance.now();
+  let failure: SeedFailure | undefined;
+  try {
+    await play(scenario, sim, cast);
+    requireActivity(scenario, counters(sim, cast));
+  } catch (error) {
+    failure = describeFailure(sim, error);
+  } finally {
+    process.off("unhandledRejection", onUnhandled);
+  }
+  return {
+    seed,
+    hash: sim.world.trace.hash(),
+    events: sim.world.trace.count,
+    calls: sim.calls,
+    virtualMs: sim.world.nowMs,
+    wallMs: performance.now() - start,
+    counters: counters(sim, cast),
+    faults: sim.faults.instances,
+    failure,
+  };
+}
+
+/** Runs a seed twice; different traces are a failure of their own, and the worst kind: nothing else can be replayed. */
+export async function runSeedTwice(scenario: Scenario, seed: number): Promise<SeedResult> {
+  const first = await runSeed(scenario, seed);
+  const second = await runSeed(scenario, seed);
+  if (first.failure !== undefined || first.hash === second.hash) return first;
+  const message = `the same seed gave ${first.hash} (${first.events} events) and ${second.hash} (${second.events} events)`;
+  return { ...first, failure: { property: "determinism", message, stack: "", lastEvents: [] } };
+}
+
+async function play(scenario: Scenario, sim: Simulation, cast: Cast): Promise<void> {
+  const { world } = sim;
+  const eventsMax = scenario.eventsMax ?? 20_000_000;
+  scheduleProcessFaults(sim, scenario.processFaults ?? [], cast.strike);
+  await world.run({ untilMs: scenario.faultMs, eventsMax });
+  sim.heal();
+  cast.heal();
+  const deadlineMs = world.nowMs + scenario.liveMs;
+  const watch = (): void => {
+    if (cast.settled()) world.stop();
+    else world.after(1000, watch);
+  };
+  world.after(0, watch);
+  await world.run({ untilMs: deadlineMs, eventsMax });
+  if (!cast.settled()) {
+    throw new Violation(
+      "liveness",
+      `${scenario.liveMs / 1000} s after the last fault, still waiting for ${cast.waitsFor()}`,
+    );
+  }
+  await cast.check();
+  if (scenario.drainMs === undefined) return;
+  await world.run({ untilMs: world.nowMs + scenario.drainMs, eventsMax });
+  await cast.check();
+}
+
+function counters(sim: Simulation, cast: Cast): Record<string, number> {
+  const { calls, ...wire } = sim.stats;
+  return { calls: sim.calls, ...calls, ...wire, ...Object.fromEntries(sim.faults.counts), ...cast.counters() };
+}
+
+function requireActivity(scenario: Scenario, found: Readonly<Record<string, number>>): void {
+  for (const [name, least] of Object.entries(scenario.leastPerSeed ?? {})) {
+    if ((found[name] ?? 0) < least)
+      throw new Violation("activity", `only ${found[name] ?? 0} ${name}, at least ${least} expected`);
+  }
+}
+
+function describeFailure(sim: Simulation, error: unknown): SeedFailure {
+  return {
+    property: propertyOf(error),
+    message: error instanceof Error ? error.message : String(error),
+    stack: error instanceof Error ? (error.stack ?? "") : "",
+    lastEvents: sim.world.trace.last().slice(-reportEventsMax).map(formatTraceLine),
+  };
+}
