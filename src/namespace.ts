@@ -1,0 +1,101 @@
+/** A namespace handle: the log of batches behind one URI, and what users do with it. */
+import { dacPolicy, intervalPolicy, type Policy, type PublisherObserver, SoloPublisher } from "./cadence/index.js";
+import { assertName, type Grid, type Manifest, type Order } from "./format/index.js";
+import { type Log, laneNumber } from "./log/index.js";
+import type { Metrics } from "./observe/index.js";
+import { Producer, type ProducerObserver, type ProducerSettings } from "./producer/index.js";
+
+/** How a producer decides when to commit. */
+export type CadenceSettings =
+  | { readonly kind: "interval"; readonly intervalMs?: number | undefined }
+  | { readonly kind: "dac" };
+
+/** Options of {@link Namespace.producer}. */
+export interface ProducerOptions extends ProducerSettings {
+  /** Stable id; whoever opens it last holds it. In lanes order: `lane-0`, `lane-1`… */
+  readonly id: string;
+  /** False: refuse with FENCED when another process opens the id at the same time, instead of fencing it. */
+  readonly takeover?: boolean | undefined;
+  readonly cadence?: CadenceSettings | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** One namespace. Cheap; holds no connection and no lock. */
+export class Namespace {
+  readonly uri: string;
+  readonly metrics: Metrics;
+  readonly #log: Log;
+
+  constructor(uri: string, log: Log, metrics: Metrics) {
+    this.uri = uri;
+    this.metrics = metrics;
+    this.#log = log;
+  }
+
+  get uuid(): string {
+    return this.#log.spec.uuid;
+  }
+
+  get grid(): Grid {
+    return this.#log.spec.grid;
+  }
+
+  get order(): Order {
+    return this.#log.spec.order;
+  }
+
+  /** Opens a producer id, fencing whoever held it, and reads its resume point. */
+  async producer(options: ProducerOptions): Promise<Producer> {
+    const { id, takeover, cadence, signal, ...settings } = options;
+    assertName(id, "Producer id");
+    const { order } = this.#log.spec;
+    if (order.kind === "lanes") laneNumber(id, order.lanes);
+    const opening = await this.#log.open(id, { signal, takeover });
+    const publisher = new SoloPublisher(this.#log, this.#policy(cadence), this.#publisherMetrics());
+    return new Producer({ log: this.#log, opening, publisher, observer: this.#producerMetrics() }, settings);
+  }
+
+  /** Closes the log: no batch after the current end. Lanes: batches above a missing step are refused unless dropped. */
+  async close(
+    options: { readonly dropWaiting?: boolean | undefined; readonly signal?: AbortSignal | undefined } = {},
+  ): Promise<{ readonly end: number }> {
+    const manifest = await this.#log.close(options);
+    return { end: manifest.steps.end };
+  }
+
+  #policy(cadence: CadenceSettings = { kind: "interval" }): Policy {
+    if (cadence.kind === "dac") return dacPolicy(this.#log.env);
+    return intervalPolicy(cadence.intervalMs ?? 200);
+  }
+
+  #publisherMetrics(): PublisherObserver {
+    const { metrics } = this;
+    return {
+      onAttempt({ outcome, fragileMs }) {
+        metrics.count("batchweave_commits_total", "Commit attempts by outcome.", 1, { outcome });
+        if (fragileMs !== undefined)
+          metrics.observeMs(
+            "batchweave_commit_window_seconds",
+            "From reading the base to the end of the PUT.",
+            fragileMs,
+          );
+      },
+    };
+  }
+
+  #producerMetrics(): ProducerObserver {
+    const { metrics } = this;
+    return {
+      onUpload: ({ bytes, durationMs }) => {
+        metrics.count("batchweave_uploaded_bytes_total", "Payload bytes uploaded.", bytes);
+        metrics.observeMs("batchweave_upload_seconds", "Time per batch upload.", durationMs);
+      },
+      onCommit: ({ latencyMs }) => {
+        metrics.count("batchweave_batches_committed_total", "Batches seen committed.");
+        metrics.observeMs("batchweave_commit_latency_seconds", "From accepted to seen committed.", latencyMs);
+      },
+    };
+  }
+}
+
+export type { Manifest };

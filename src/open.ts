@@ -1,0 +1,235 @@
+/** Creating, opening and deleting namespaces: where a URI becomes a store, a log and a handle. */
+import { type Env, systemEnv } from "./env/index.js";
+import { BatchWeaveError } from "./errors.js";
+import {
+  assertNamespaceSpec,
+  batchPrefix,
+  boundaryPrefix,
+  decodeNamespace,
+  encodeNamespace,
+  type Grid,
+  indexPrefix,
+  intentPrefix,
+  manifestPrefix,
+  type NamespaceSpec,
+  namespaceKey,
+  type Order,
+} from "./format/index.js";
+import { Log } from "./log/index.js";
+import { Namespace } from "./namespace.js";
+import { Metrics } from "./observe/index.js";
+import {
+  assertSafe,
+  type ObjectStore,
+  openStore,
+  probeStore,
+  type RetrySettings,
+  type StoreObserver,
+  type StoreSettings,
+  withHedging,
+  withMetrics,
+  withRetry,
+} from "./store/index.js";
+
+/** Components and settings of a namespace handle. All optional: a URI is enough. */
+export interface NamespaceOptions {
+  /** Time and chance. Default: the system's. */
+  readonly env?: Env | undefined;
+  /** A store of your own; the URI is then only a name. It is used as it is, without our retries. */
+  readonly store?: ObjectStore | undefined;
+  /** Settings of the store's backend. */
+  readonly storeSettings?: StoreSettings | undefined;
+  /** How failing requests are retried. Never applies to conditional creates. */
+  readonly retry?: RetrySettings | undefined;
+  /** Where numbers go. Default: a registry of the handle's own. */
+  readonly metrics?: Metrics | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** What a new namespace is. */
+export interface NamespaceSettings {
+  readonly grid: Grid;
+  /** "commit" (default): steps in commit order. "lanes": `lanes` producers whose order is fixed. */
+  readonly order?: "commit" | "lanes" | undefined;
+  readonly lanes?: number | undefined;
+}
+
+const deletePrefixes = [manifestPrefix, boundaryPrefix, indexPrefix, batchPrefix, intentPrefix, "probe/"];
+
+interface Backend {
+  readonly store: ObjectStore;
+  readonly env: Env;
+  readonly metrics: Metrics;
+}
+
+async function openBackend(uri: string, options: NamespaceOptions): Promise<Backend> {
+  const env = options.env ?? systemEnv;
+  const metrics = options.metrics ?? new Metrics();
+  const bare = options.store ?? (await openStore(uri, options.storeSettings, env));
+  const counted = withMetrics(bare, env, storeMetrics(metrics));
+  const store = options.store ? counted : withHedging(withRetry(counted, env, options.retry), env);
+  return { store, env, metrics };
+}
+
+function storeMetrics(metrics: Metrics): StoreObserver {
+  return {
+    onCall({ op, bytesIn, bytesOut, durationMs, outcome }) {
+      metrics.count("batchweave_store_requests_total", "Requests to the object store.", 1, { op, outcome });
+      metrics.count("batchweave_store_sent_bytes_total", "Bytes sent to the object store.", bytesOut);
+      metrics.count("batchweave_store_received_bytes_total", "Bytes received from the object store.", bytesIn);
+      metrics.observeMs("batchweave_store_request_seconds", "Time per request.", durationMs, { op });
+    },
+  };
+}
+
+/** Opens an existing namespace. */
+export async function openNamespace(uri: string, options: NamespaceOptions = {}): Promise<Namespace> {
+  const backend = await openBackend(uri, options);
+  const bytes = await backend.store.get(namespaceKey, { signal: options.signal });
+  if (!bytes) {
+    throw new BatchWeaveError(
+      "NO_NAMESPACE",
+      `There is no namespace at ${uri}. Create one with createNamespace() or \`batchweave create ${uri} --rows R --chunks C\`.`,
+      { uri },
+    );
+  }
+  return await handle(uri, backend, decodeNamespace(bytes, `${uri}/${namespaceKey}`), options);
+}
+
+/**
+ * Creates a namespace, or opens it when it exists with the same grid and order: whoever loses the race adopts the winner's.
+ * A store that breaks our rules is refused before anything is written to it for good.
+ */
+export async function createNamespace(
+  uri: string,
+  settings: NamespaceSettings,
+  options: NamespaceOptions = {},
+): Promise<Namespace> {
+  const order: Order = settings.order === "lanes" ? { kind: "lanes", lanes: settings.lanes ?? 1 } : { kind: "commit" };
+  if (settings.order !== undefined && settings.order !== "commit" && settings.order !== "lanes") {
+    throw new BatchWeaveError(
+      "INVALID_ARGUMENT",
+      `order must be "commit" or "lanes", not ${JSON.stringify(settings.order)}.`,
+    );
+  }
+  assertNamespaceSpec({ grid: settings.grid, order });
+  const backend = await openBackend(uri, options);
+  const { store, env } = backend;
+  const existing = await store.get(namespaceKey, { signal: options.signal });
+  if (!existing) {
+    await assertEmpty(uri, store, options.signal);
+    if (!isEmbedded(uri) && !options.store)
+      assertSafe(await probeStore(store, env, { rounds: 1 }, { signal: options.signal }));
+    const spec: NamespaceSpec = {
+      uuid: env.uuid(),
+      grid: { rows: settings.grid.rows, chunks: settings.grid.chunks },
+      order,
+      created: Math.floor(env.now()),
+      rest: {},
+    };
+    await settleCreate(store, env, encodeNamespace(spec), options.signal);
+  }
+  const found = await store.get(namespaceKey, { signal: options.signal });
+  if (!found)
+    throw new BatchWeaveError(
+      "NO_NAMESPACE",
+      `The namespace at ${uri} was deleted while it was being created. Try again.`,
+      { uri },
+    );
+  const spec = decodeNamespace(found, `${uri}/${namespaceKey}`);
+  assertSameShape(uri, spec, settings.grid, order);
+  return await handle(uri, backend, spec, options);
+}
+
+/** Creates `namespace.json`, re-PUTting the same bytes until there is a verdict. Whose it is then, is read back. */
+export async function settleCreate(
+  store: ObjectStore,
+  env: Env,
+  bytes: Uint8Array,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  for (let delayMs = 50; ; delayMs = Math.min(2 * delayMs, 5_000)) {
+    if ((await store.create(namespaceKey, bytes, { signal })) !== "unknown") return;
+    await env.sleep(delayMs, signal);
+  }
+}
+
+async function assertEmpty(uri: string, store: ObjectStore, signal: AbortSignal | undefined): Promise<void> {
+  for (const prefix of deletePrefixes.slice(0, -1)) {
+    const { objects } = await store.list(prefix, { limit: 1, signal });
+    const leftover = objects[0];
+    if (!leftover) continue;
+    // namespace.json may have been created by a racing process meanwhile: then these are its objects.
+    if (await store.get(namespaceKey, { signal })) return;
+    throw new BatchWeaveError(
+      "NOT_EMPTY",
+      `${uri} holds objects of an earlier namespace (${leftover.key}). Finish deleting it with \`batchweave delete ${uri}\`, or use another place.`,
+      { uri, key: leftover.key },
+    );
+  }
+}
+
+function assertSameShape(uri: string, spec: NamespaceSpec, grid: Grid, order: Order): void {
+  if (
+    spec.grid.rows === grid.rows &&
+    spec.grid.chunks === grid.chunks &&
+    JSON.stringify(spec.order) === JSON.stringify(order)
+  )
+    return;
+  const text = (g: Grid, o: Order): string =>
+    `${g.rows} rows x ${g.chunks} chunks, order ${o.kind}${o.kind === "lanes" ? ` with ${o.lanes} lanes` : ""}`;
+  throw new BatchWeaveError(
+    "GRID_MISMATCH",
+    `${uri} exists with ${text(spec.grid, spec.order)}, not ${text(grid, order)}; both are fixed when a namespace is created. Open it as it is, or create another.`,
+    {
+      uri,
+      found: { grid: spec.grid, order: spec.order },
+      wanted: { grid, order },
+    },
+  );
+}
+
+function isEmbedded(uri: string): boolean {
+  return uri.startsWith("file:") || uri.startsWith("memory:");
+}
+
+async function handle(
+  uri: string,
+  backend: Backend,
+  spec: NamespaceSpec,
+  options: NamespaceOptions,
+): Promise<Namespace> {
+  const openOrigin = async (origin: string): Promise<ObjectStore> =>
+    (await openBackend(origin, { ...options, store: undefined })).store;
+  const log = new Log({ store: backend.store, env: backend.env, spec, openOrigin });
+  await log.head.newest({ signal: options.signal });
+  return new Namespace(uri, log, backend.metrics);
+}
+
+/**
+ * Deletes every object of a namespace, `namespace.json` first, so that nobody opens half of one. Producers and ranks that are still
+ * running will fail. Goes on where an interrupted deletion stopped.
+ */
+export async function deleteNamespace(
+  uri: string,
+  options: NamespaceOptions = {},
+): Promise<{ readonly deleted: number }> {
+  const { store } = await openBackend(uri, options);
+  const { signal } = options;
+  let deleted = (await store.getRange(namespaceKey, 0, 1, { signal })) ? 1 : 0;
+  await store.delete([namespaceKey], { signal });
+  for (const prefix of deletePrefixes) {
+    for (;;) {
+      const page = await store.list(prefix, { signal });
+      if (page.objects.length === 0) break;
+      await store.delete(
+        page.objects.map((o) => o.key),
+        { signal },
+      );
+      deleted += page.objects.length;
+    }
+  }
+  if (deleted === 0)
+    throw new BatchWeaveError("NO_NAMESPACE", `There is no namespace at ${uri}; nothing was deleted.`, { uri });
+  return { deleted };
+}

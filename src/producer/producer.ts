@@ -1,0 +1,362 @@
+/** The producer: buffer -> encode -> put -> stage -> commit, exactly once. */
+
+import type { Outbox, Publisher } from "../cadence/index.js";
+import { BatchWeaveError } from "../errors.js";
+import {
+  type Descriptor,
+  encodeLineage,
+  type LineageSample,
+  type Manifest,
+  type SliceEncoding,
+  sliceBytesMax,
+} from "../format/index.js";
+import { type Holder, holds, type Log, type Opening } from "../log/index.js";
+import { type BatchSlices, checkResumePoint, flattenSlices } from "./batch-input.js";
+import { Upload } from "./upload.js";
+
+/** Settings of a producer; all bounded, all JSON-safe. */
+export interface ProducerSettings {
+  /** Bytes accepted and not yet committed at most; `append` waits beyond. Default 256 MiB. */
+  readonly bufferedBytesMax?: number | undefined;
+  /** Batches accepted and not yet committed at most. Default 1,024. */
+  readonly bufferedBatchesMax?: number | undefined;
+  /** Uploads at a time. Default 8. */
+  readonly uploadsInFlightMax?: number | undefined;
+  /** Larger batches are split into several objects. Default 512 MiB. */
+  readonly extentBytesMax?: number | undefined;
+  /** How slices are stored. Default "none". */
+  readonly encoding?: SliceEncoding | undefined;
+}
+
+/** What goes with a batch. */
+export interface AppendOptions {
+  /** The producer's own position after this batch: any JSON, durable with the batch, read back at the next open. */
+  readonly resumePoint?: unknown;
+  /** MIME type of the slices. Default `application/octet-stream`. */
+  readonly contentType?: string | undefined;
+  /** Anything JSON that the user wants to find with the batch. */
+  readonly user?: unknown;
+  /** Which samples the batch holds, for `inspect --samples` and `find`. */
+  readonly lineage?: readonly LineageSample[] | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** A batch that was accepted. */
+export interface Ticket {
+  readonly seq: number;
+  /** Resolves when the batch is in the log. Rejects when it is not known to be: open again to find out. */
+  readonly committed: Promise<{ readonly seq: number; readonly version: number }>;
+}
+
+/** Told what a producer does. */
+export interface ProducerObserver {
+  onAccept?(batch: { seq: number; bytes: number }): void;
+  onUpload?(batch: { seq: number; bytes: number; durationMs: number; attempt: number }): void;
+  onCommit?(batch: { seq: number; bytes: number; latencyMs: number; version: number }): void;
+}
+
+interface Entry {
+  readonly upload: Upload;
+  readonly bytes: number;
+  readonly acceptedAtMs: number;
+  readonly resolve: (value: { seq: number; version: number }) => void;
+  readonly reject: (error: unknown) => void;
+  uploaded: boolean;
+}
+
+/** Components of a producer. */
+export interface ProducerParts {
+  readonly log: Log;
+  readonly opening: Opening;
+  readonly publisher: Publisher;
+  readonly observer?: ProducerObserver | undefined;
+}
+
+/** Writes batches for one producer id. A newer holder of the id fences this one. */
+export class Producer implements AsyncDisposable {
+  readonly id: string;
+  readonly epoch: number;
+  /** Position after the last committed batch, as the producer's previous holder left it; undefined for a new one. */
+  readonly resumePoint: unknown;
+  readonly #log: Log;
+  readonly #holder: Holder;
+  readonly #publisher: Publisher;
+  readonly #observer: ProducerObserver;
+  readonly #settings: { readonly [K in keyof ProducerSettings]-?: NonNullable<ProducerSettings[K]> };
+  readonly #entries = new Map<number, Entry>();
+  readonly #stop = new AbortController();
+  readonly #changed = new Set<() => void>();
+  #running: Promise<void>;
+  #nextSeq: number;
+  #bufferedBytes = 0;
+  #uploading = 0;
+  #queue: Entry[] = [];
+  #failure: { error: unknown; reported: boolean } | undefined;
+  #closed = false;
+  #streaming: Promise<unknown> = Promise.resolve();
+
+  constructor(parts: ProducerParts, settings: ProducerSettings = {}) {
+    this.#log = parts.log;
+    this.#holder = parts.opening.holder;
+    this.id = this.#holder.producer;
+    this.epoch = this.#holder.epoch;
+    this.resumePoint = parts.opening.resumePoint;
+    this.#nextSeq = parts.opening.state.seq;
+    this.#publisher = parts.publisher;
+    this.#observer = parts.observer ?? {};
+    this.#settings = {
+      bufferedBytesMax: settings.bufferedBytesMax ?? 268_435_456,
+      bufferedBatchesMax: settings.bufferedBatchesMax ?? 1_024,
+      uploadsInFlightMax: settings.uploadsInFlightMax ?? 8,
+      extentBytesMax: Math.min(settings.extentBytesMax ?? 536_870_912, sliceBytesMax),
+      encoding: settings.encoding ?? "none",
+    };
+    this.#running = this.#publisher.run(this.#outbox(), this.#stop.signal).catch((error) => this.#fail(error));
+  }
+
+  /** The seq the next batch gets; everything below was accepted (or committed before this producer was opened). */
+  get nextSeq(): number {
+    return this.#nextSeq;
+  }
+
+  /** Batches accepted and not yet known to be in the log. */
+  get pendingBatches(): number {
+    return this.#entries.size;
+  }
+
+  /**
+   * Accepts one batch; awaiting it is backpressure. Slices in row-major order; an async iterable is uploaded as it comes, extent
+   * by extent, and need not fit into memory. The buffers must not be changed until the ticket is committed.
+   */
+  async append(slices: BatchSlices, options: AppendOptions = {}): Promise<Ticket> {
+    this.#throwIfDone();
+    const content = {
+      metadata: {
+        contentType: options.contentType ?? "application/octet-stream",
+        resumePoint: checkResumePoint(options.resumePoint),
+        ...(options.user === undefined ? {} : { user: checkResumePoint(options.user) }),
+        created: Math.floor(this.#log.env.now()),
+      },
+      lineage: options.lineage && encodeLineage(options.lineage),
+      encoding: this.#settings.encoding,
+    };
+    if (Symbol.asyncIterator in slices) return await this.#appendStream(slices, content, options.signal);
+    const flat = flattenSlices(slices, this.#log.spec.grid);
+    const bytes = flat.reduce((sum, slice) => sum + slice.length, 0);
+    await this.#roomFor(bytes, options.signal);
+    const upload = new Upload(this.#log, this.#holder, this.#nextSeq, content, this.#settings.extentBytesMax);
+    upload.encode(flat);
+    const { entry, ticket } = this.#accept(upload, bytes);
+    this.#queue.push(entry);
+    this.#pump();
+    return ticket;
+  }
+
+  /** Waits until everything accepted so far is in the log. */
+  async flush(options: { signal?: AbortSignal | undefined } = {}): Promise<void> {
+    const last = this.#nextSeq;
+    while (this.#entries.size > 0 && Math.min(...this.#entries.keys()) < last) {
+      this.#throwIfFailed();
+      this.#publisher.nudge(true);
+      await this.#change(options.signal);
+    }
+    this.#throwIfFailed();
+  }
+
+  /** Flushes and stops. The producer id stays what it was; open it again to go on. */
+  async close(options: { signal?: AbortSignal | undefined } = {}): Promise<void> {
+    if (this.#closed) return;
+    try {
+      await this.flush(options);
+    } finally {
+      this.#closed = true;
+      this.#stop.abort(new BatchWeaveError("INVALID_ARGUMENT", `Producer ${this.id} is closed.`));
+      await this.#running;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    // A failure that append, flush or close already threw must not hide the user's own exception.
+    if (this.#failure?.reported) this.#closed = true;
+    else await this.close();
+  }
+
+  #accept(upload: Upload, bytes: number): { entry: Entry; ticket: Ticket } {
+    const seq = this.#nextSeq++;
+    let settle!: Pick<Entry, "resolve" | "reject">;
+    const committed = new Promise<{ seq: number; version: number }>((resolve, reject) => {
+      settle = { resolve, reject };
+    });
+    // Nobody has to look at a ticket; flush and append throw the failure too.
+    committed.catch(() => {});
+    const entry: Entry = { upload, bytes, acceptedAtMs: this.#log.env.monotonic(), ...settle, uploaded: false };
+    this.#entries.set(seq, entry);
+    this.#bufferedBytes += bytes;
+    this.#observer.onAccept?.({ seq, bytes });
+    return { entry, ticket: { seq, committed } };
+  }
+
+  async #appendStream(
+    slices: AsyncIterable<Uint8Array>,
+    content: ConstructorParameters<typeof Upload>[3],
+    signal: AbortSignal | undefined,
+  ): Promise<Ticket> {
+    // One stream at a time: its seq is taken when it begins, and a failed stream takes none.
+    const before = this.#streaming;
+    let done!: () => void;
+    this.#streaming = new Promise<void>((resolve) => {
+      done = resolve;
+    });
+    try {
+      await before;
+      await this.#roomFor(0, signal);
+      const upload = new Upload(this.#log, this.#holder, this.#nextSeq, content, this.#settings.extentBytesMax);
+      const stop = signal ? AbortSignal.any([signal, this.#stop.signal]) : this.#stop.signal;
+      const seq = this.#nextSeq;
+      await upload.sendStream(slices, this.#log.spec.grid, stop);
+      if (seq !== this.#nextSeq) {
+        throw new BatchWeaveError(
+          "INVALID_ARGUMENT",
+          `Another batch was appended to ${this.id} while a streamed one was being made. Await each append before the next.`,
+          { seq },
+        );
+      }
+      const { entry, ticket } = this.#accept(upload, 0);
+      entry.uploaded = true;
+      this.#publisher.nudge(false);
+      return ticket;
+    } finally {
+      done();
+    }
+  }
+
+  async #roomFor(bytes: number, signal: AbortSignal | undefined): Promise<void> {
+    const { bufferedBytesMax, bufferedBatchesMax } = this.#settings;
+    while (
+      this.#entries.size > 0 &&
+      (this.#bufferedBytes + bytes > bufferedBytesMax || this.#entries.size >= bufferedBatchesMax)
+    ) {
+      // Whoever waits for room must not wait for a cadence that waits for more batches.
+      this.#publisher.nudge(true);
+      await this.#change(signal);
+      this.#throwIfDone();
+    }
+  }
+
+  #pump(): void {
+    while (this.#uploading < this.#settings.uploadsInFlightMax) {
+      const entry = this.#queue.shift();
+      if (!entry) return;
+      this.#uploading++;
+      this.#send(entry)
+        .catch((error) => this.#fail(error))
+        .finally(() => {
+          this.#uploading--;
+          this.#pump();
+        });
+    }
+  }
+
+  async #send(entry: Entry): Promise<void> {
+    const begun = this.#log.env.monotonic();
+    const descriptor = await entry.upload.send(this.#stop.signal);
+    entry.uploaded = true;
+    this.#observer.onUpload?.({
+      seq: descriptor.seq,
+      bytes: entry.bytes,
+      durationMs: this.#log.env.monotonic() - begun,
+      attempt: descriptor.attempt,
+    });
+    this.#publisher.nudge(false);
+  }
+
+  #outbox(): Outbox {
+    return {
+      holder: this.#holder,
+      pending: () => {
+        const ready: Descriptor[] = [];
+        // Map order is seq order: entries are inserted by seq and never inserted again.
+        for (const entry of this.#entries.values()) {
+          if (!entry.uploaded || !entry.upload.descriptor) break;
+          ready.push(entry.upload.descriptor);
+        }
+        return ready;
+      },
+      settle: (manifest) => this.#settle(manifest),
+      expire: (batches) => {
+        for (const { seq } of batches) {
+          const entry = this.#entries.get(seq);
+          if (!entry?.uploaded) continue;
+          entry.uploaded = false;
+          this.#queue.push(entry);
+        }
+        this.#pump();
+      },
+    };
+  }
+
+  /** Only a verified manifest in which this incarnation still holds the id acknowledges anything. */
+  #settle(manifest: Manifest): void {
+    const state = manifest.producers.get(this.id);
+    // A look-alike from before our own opening proves nothing; staging will tell FENCED from the head.
+    if (!state || !holds(state, this.#holder)) return;
+    for (const [seq, entry] of this.#entries) {
+      if (seq >= state.seq) break;
+      this.#entries.delete(seq);
+      this.#bufferedBytes -= entry.bytes;
+      entry.upload.release();
+      entry.resolve({ seq, version: manifest.version });
+      this.#observer.onCommit?.({
+        seq,
+        bytes: entry.bytes,
+        latencyMs: this.#log.env.monotonic() - entry.acceptedAtMs,
+        version: manifest.version,
+      });
+    }
+    this.#wakeAll();
+  }
+
+  #fail(error: unknown): void {
+    if (this.#closed || this.#failure) return;
+    this.#failure = { error, reported: false };
+    this.#stop.abort(error);
+    for (const entry of this.#entries.values()) entry.reject(error);
+    this.#wakeAll();
+  }
+
+  #change(signal: AbortSignal | undefined): Promise<void> {
+    if (signal?.aborted) return Promise.reject(signal.reason);
+    return new Promise((resolve, reject) => {
+      const wake = (): void => {
+        signal?.removeEventListener("abort", abort);
+        resolve();
+      };
+      const abort = (): void => {
+        this.#changed.delete(wake);
+        reject(signal?.reason);
+      };
+      this.#changed.add(wake);
+      signal?.addEventListener("abort", abort, { once: true });
+    });
+  }
+
+  #wakeAll(): void {
+    const waiting = [...this.#changed];
+    this.#changed.clear();
+    for (const wake of waiting) wake();
+  }
+
+  #throwIfFailed(): void {
+    if (!this.#failure) return;
+    this.#failure.reported = true;
+    throw this.#failure.error;
+  }
+
+  #throwIfDone(): void {
+    this.#throwIfFailed();
+    if (this.#closed)
+      throw new BatchWeaveError("INVALID_ARGUMENT", `Producer ${this.id} is closed. Open it again to append.`, {
+        producer: this.id,
+      });
+  }
+}

@@ -1,0 +1,167 @@
+/** One batch on its way to the store: encoded once, uploaded under a name of its own, and again under another if it must. */
+import { BatchWeaveError } from "../errors.js";
+import {
+  asSeq,
+  type BatchMetadata,
+  batchKey,
+  type Descriptor,
+  type EncodedExtent,
+  type Extent,
+  encodeExtent,
+  encodeSlice,
+  extentsMax,
+  type Grid,
+  type SliceEncoding,
+  type StoredSlice,
+} from "../format/index.js";
+import type { Holder, Log } from "../log/index.js";
+import { assertSlice, assertSliceCount } from "./batch-input.js";
+
+/** What a batch carries besides its slices. */
+export interface BatchContent {
+  readonly metadata: BatchMetadata;
+  readonly lineage?: Uint8Array | undefined;
+  readonly encoding: SliceEncoding;
+}
+
+/** A batch from acceptance to acknowledgement. */
+export class Upload {
+  readonly seq: number;
+  readonly #log: Log;
+  readonly #holder: Holder;
+  readonly #content: BatchContent;
+  readonly #extentBytesMax: number;
+  /** Kept until the batch was seen committed; undefined for streamed batches, which are larger than memory. */
+  #extents: EncodedExtent[] | undefined = [];
+  #attempt = 0;
+  descriptor: Descriptor | undefined;
+
+  constructor(log: Log, holder: Holder, seq: number, content: BatchContent, extentBytesMax: number) {
+    this.seq = seq;
+    this.#log = log;
+    this.#holder = holder;
+    this.#content = content;
+    this.#extentBytesMax = extentBytesMax;
+  }
+
+  /** Encodes slices that are all in memory. */
+  encode(slices: readonly Uint8Array[]): void {
+    const stored = slices.map((slice) => encodeSlice(slice, this.#content.encoding));
+    const runs = splitRuns(stored, this.#extentBytesMax);
+    let firstCell = 0;
+    this.#extents = runs.map((run, extent) => {
+      const encoded = this.#encodeExtent(run, extent, firstCell, extent === runs.length - 1);
+      firstCell += run.length;
+      return encoded;
+    });
+  }
+
+  /** Uploads, or uploads again under a new name: the same bytes, the newest base. */
+  async send(signal: AbortSignal): Promise<Descriptor> {
+    const extents = this.#extents;
+    if (!extents || extents.length === 0) throw this.expired();
+    const name = this.#nextName();
+    await Promise.all(extents.map((extent, i) => this.#log.store.put(batchKey(name, i), extent.body, { signal })));
+    this.descriptor = { ...name, extents: extents.map((e) => e.entry) };
+    return this.descriptor;
+  }
+
+  /** Uploads a batch that is larger than memory, extent by extent, while it is being made. */
+  async sendStream(slices: AsyncIterable<Uint8Array>, grid: Grid, signal: AbortSignal): Promise<Descriptor> {
+    this.#extents = undefined;
+    const name = this.#nextName();
+    const cells = grid.rows * grid.chunks;
+    const entries: Extent[] = [];
+    let run: StoredSlice[] = [];
+    let runBytes = 0;
+    let count = 0;
+    const flush = async (last: boolean): Promise<void> => {
+      const encoded = this.#encodeExtent(run, entries.length, count - run.length, last);
+      await this.#log.store.put(batchKey(name, entries.length), encoded.body, { signal });
+      entries.push(encoded.entry);
+      run = [];
+      runBytes = 0;
+    };
+    for await (const slice of slices) {
+      signal.throwIfAborted();
+      assertSlice(slice, count);
+      if (count === cells) assertSliceCount(cells + 1, grid);
+      if (run.length > 0 && runBytes + slice.length > this.#extentBytesMax) await flush(false);
+      run.push(encodeSlice(slice, this.#content.encoding));
+      runBytes += slice.length;
+      count++;
+    }
+    assertSliceCount(count, grid);
+    await flush(true);
+    this.descriptor = { ...name, extents: entries };
+    return this.descriptor;
+  }
+
+  /** Lets go of the bytes: the batch was seen committed. */
+  release(): void {
+    this.#extents = undefined;
+  }
+
+  expired(): BatchWeaveError {
+    return new BatchWeaveError(
+      "UPLOAD_EXPIRED",
+      `Batch ${this.seq} of ${this.#holder.producer} was uploaded so slowly that a reclaim passed it, and a streamed batch is not kept in memory. Open the producer again and continue from its resume point; a longer grace for reclaim avoids this.`,
+      { producer: this.#holder.producer, seq: this.seq },
+    );
+  }
+
+  #nextName(): Omit<Descriptor, "extents"> {
+    const { producer, epoch, incarnation } = this.#holder;
+    const base = this.#log.head.known?.version ?? 0;
+    return {
+      producer,
+      epoch: epoch as Descriptor["epoch"],
+      incarnation,
+      seq: asSeq(this.seq),
+      base: base as Descriptor["base"],
+      attempt: this.#attempt++,
+    };
+  }
+
+  #encodeExtent(run: readonly StoredSlice[], extent: number, firstCell: number, last: boolean): EncodedExtent {
+    if (extent >= extentsMax)
+      throw new BatchWeaveError("LIMIT", `A batch can have ${extentsMax} extents. Raise extentBytesMax.`, {
+        extentsMax,
+      });
+    const { producer, epoch, incarnation } = this.#holder;
+    const name = {
+      producer,
+      epoch: epoch as Descriptor["epoch"],
+      incarnation,
+      seq: asSeq(this.seq),
+      attempt: 0,
+      base: 0 as Descriptor["base"],
+    };
+    // The resume point and the lineage are the whole batch's: they go with its last extent.
+    const { metadata, lineage } = this.#content;
+    return encodeExtent(
+      this.#log.spec.uuid,
+      name,
+      { extent, firstCell },
+      run,
+      last ? metadata : {},
+      last ? lineage : undefined,
+    );
+  }
+}
+
+function splitRuns(slices: readonly StoredSlice[], bytesMax: number): StoredSlice[][] {
+  const runs: StoredSlice[][] = [[]];
+  let runBytes = 0;
+  for (const slice of slices) {
+    let run = runs.at(-1) as StoredSlice[];
+    if (run.length > 0 && runBytes + slice.bytes.length > bytesMax) {
+      run = [];
+      runs.push(run);
+      runBytes = 0;
+    }
+    run.push(slice);
+    runBytes += slice.bytes.length;
+  }
+  return runs;
+}
