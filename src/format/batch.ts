@@ -114,7 +114,7 @@ export function encodeExtent(
       cells: slices.length,
       size: tableOffset + tableBytes.length + trailerBytes,
       table: tableOffset,
-      check: crc32(trailer, crc32(tableBytes)),
+      check: footerCheck(Buffer.concat([tableBytes, trailer])),
     },
   };
 }
@@ -166,6 +166,14 @@ function identity(name: BatchName, extent: number): Buffer {
   return createHash("sha256").update(text).digest().subarray(0, 8);
 }
 
+/**
+ * CRC-32 of `[table, size - 8)`: ties an object to the commit. It stops before the trailer's own checksum, because a CRC that
+ * runs over some bytes and their CRC comes out the same whatever those bytes are.
+ */
+export function footerCheck(footer: Uint8Array): number {
+  return crc32(footer.subarray(0, Math.max(0, footer.length - 8)));
+}
+
 /** What the end of a batch object says. */
 export interface Footer {
   readonly firstCell: number;
@@ -191,7 +199,7 @@ export function decodeFooter(
   const expected = extent.size - extent.table;
   if (bytes.length !== expected)
     corrupt(where, `its footer has ${bytes.length} bytes, expected ${expected}`, { offset: extent.table });
-  const found = crc32(bytes);
+  const found = footerCheck(bytes);
   if (found !== extent.check)
     corrupt(where, "its footer does not match the commit", { offset: extent.table, expected: extent.check, found });
   const trailer = decodeTrailer(bytes.subarray(bytes.length - trailerBytes), where, namespace);

@@ -12,7 +12,7 @@ export interface Extent {
   readonly size: number;
   /** Offset of its slice table: `[table, size)` is all a rank needs besides its slices. */
   readonly table: number;
-  /** CRC-32 of `[table, size)`: ties the object to the commit. */
+  /** CRC-32 of `[table, size - 8)`: ties the object to the commit. */
   readonly check: number;
 }
 

@@ -6,11 +6,11 @@ import {
   type BatchMetadata,
   batchKey,
   corrupt,
-  crc32,
   type Descriptor,
   decodeMetadata,
   decodeTable,
   decodeTrailer,
+  footerCheck,
   type LastBatch,
   type Manifest,
   type NamespaceSpec,
@@ -206,7 +206,7 @@ export class Log {
     const end = await this.#range(key, last.size - trailerBytes, trailerBytes, options);
     const trailer = decodeTrailer(end, key, this.spec.uuid);
     const footer = await this.#range(key, trailer.metadata.offset, last.size - trailer.metadata.offset, options);
-    if (crc32(footer.subarray(trailer.tableOffset - trailer.metadata.offset)) !== last.check)
+    if (footerCheck(footer.subarray(trailer.tableOffset - trailer.metadata.offset)) !== last.check)
       corrupt(key, "its footer does not match the commit");
     return decodeMetadata(footer.subarray(0, trailer.metadata.length), key, trailer.metadata);
   }
