@@ -1,6 +1,6 @@
 /** One request on its way: sent, arrived, applied, answered, with whatever goes wrong in between. */
 import { BatchWeaveError } from "../src/errors.js";
-import type { CreateOutcome, ListPage } from "../src/store/object-store.js";
+import type { CreateOutcome, ListPage } from "../src/store/index.js";
 import type { Abortable } from "./aborts.js";
 import { type CallKind, callKinds } from "./call-kind.js";
 import type { CallFault } from "./faults.js";

@@ -1,12 +1,14 @@
 /** One process's way to the simulated store: 64 connections, a network card, a timeout. */
-import type {
-  Body,
-  CallOptions,
-  CreateOutcome,
-  ListOptions,
-  ListPage,
-  ObjectStore,
-} from "../src/store/object-store.js";
+import { BatchWeaveError } from "../src/errors.js";
+import {
+  type Body,
+  type CallOptions,
+  type CreateOutcome,
+  isKey,
+  type ListOptions,
+  type ListPage,
+  type ObjectStore,
+} from "../src/store/index.js";
 import type { FaultInjector } from "./faults.js";
 import type { LatencyModel } from "./latency.js";
 import type { Rng } from "./random.js";
@@ -91,11 +93,11 @@ export class SimClient implements ObjectStore {
   }
 
   create(key: string, body: Body, options?: CallOptions): Promise<CreateOutcome> {
-    return this.#call({ kind: "create", key, object: this.store.pack(key, body) }, options);
+    return this.#write("create", key, body, options);
   }
 
   put(key: string, body: Body, options?: CallOptions): Promise<void> {
-    return this.#call({ kind: "put", key, object: this.store.pack(key, body) }, options);
+    return this.#write("put", key, body, options);
   }
 
   get(key: string, options?: CallOptions): Promise<Uint8Array | undefined> {
@@ -153,6 +155,11 @@ export class SimClient implements ObjectStore {
     if (call.dispatched) this.release();
   }
 
+  // biome-ignore lint/suspicious/noExplicitAny: create and put know what their call resolves to.
+  #write(kind: "create" | "put", key: string, body: Body, options: CallOptions | undefined): Promise<any> {
+    return this.#call({ kind, key, object: this.store.pack(key, body) }, options);
+  }
+
   // biome-ignore lint/suspicious/noExplicitAny: each of the six callers knows what its call resolves to.
   #call(what: CallArguments, options: CallOptions | undefined): Promise<any> {
     const { process } = this;
@@ -160,6 +167,8 @@ export class SimClient implements ObjectStore {
     if (!process.alive) return new Promise(() => {});
     const signal = options?.signal;
     if (signal?.aborted) return Promise.reject(signal.reason);
+    const wrong = mistake(what);
+    if (wrong !== undefined) return Promise.reject(wrong);
     const index = this.#calls++;
     this.stats.calls[what.kind]++;
     const fault = this.faults.forCall(process, what.kind, what.key, index, this.#faultRng);
@@ -188,4 +197,16 @@ export class SimClient implements ObjectStore {
     call.dispatched = true;
     call.send();
   }
+}
+
+/** What every real store refuses, so that code which asks for it fails here too. */
+function mistake(what: CallArguments): BatchWeaveError | undefined {
+  const { kind, key, keys = [key], start = 0, length = 1 } = what;
+  const bad = kind === "list" ? undefined : keys.find((each) => !isKey(each));
+  if (bad !== undefined) return new BatchWeaveError("INVALID_ARGUMENT", `"${bad}" is not a key`, { key: bad });
+  const least = kind === "list" ? 1 : 0;
+  if (Number.isSafeInteger(start) && Number.isSafeInteger(length) && start >= 0 && length >= least) return undefined;
+  return new BatchWeaveError("INVALID_ARGUMENT", `${kind} of start ${start}, length ${length}: not whole numbers`, {
+    key,
+  });
 }

@@ -1,6 +1,5 @@
 /** The one thing simulated processes share: a map from keys to bytes that survives all of them. */
-import { BatchWeaveError } from "../src/errors.js";
-import type { Body, CreateOutcome, ListPage, ObjectStore } from "../src/store/object-store.js";
+import type { Body, CreateOutcome, ListPage, ObjectStore } from "../src/store/index.js";
 import type { CallKind } from "./call-kind.js";
 import { KeyIndex } from "./key-index.js";
 import { RateCeiling, type RateCeilingOptions } from "./rate-ceiling.js";
@@ -38,8 +37,6 @@ export interface StoredObject {
 /** Keys a LIST page holds at most. */
 export const pageKeysMax = 1000;
 
-const keyPattern = /^[A-Za-z0-9._=-]+(?:\/[A-Za-z0-9._=-]+)*$/;
-
 /** What the store holds, changed only by requests as they are applied. */
 export class SimStore {
   readonly ceiling: RateCeiling | undefined;
@@ -65,9 +62,6 @@ export class SimStore {
 
   /** What a request carries: fixed when it is sent, as on a wire. */
   pack(key: string, body: Body): StoredObject {
-    if (!keyPattern.test(key) || key.length > 900 || key.split("/").some((part) => part === "." || part === "..")) {
-      throw new BatchWeaveError("INVALID_ARGUMENT", `"${key}" is not a valid key`, { key });
-    }
     const parts = body instanceof Uint8Array ? [body] : body;
     let size = 0;
     for (const part of parts) size += part.length;

@@ -1,5 +1,5 @@
 /** A world, a store and faults put together: what every scenario and every measurement starts from. */
-import type { ObjectStore } from "../src/store/object-store.js";
+import type { ObjectStore } from "../src/store/index.js";
 import { type FaultFilter, FaultInjector, type FaultProfile } from "./faults.js";
 import { type LatencyModel, type LatencyName, latencyModels } from "./latency.js";
 import { type CallStats, emptyCallStats, SimClient } from "./sim-client.js";

@@ -20,7 +20,7 @@ export async function measureWorldSpeed(
   ringEvents: number,
   processes: number,
 ): Promise<WorldSpeed> {
-  const sim = new Simulation({ seed: 1, latency: "s3", trace: { ringEvents } });
+  const sim = new Simulation({ seed: 1, latency: "wide", trace: { ringEvents } });
   const body = new Uint8Array(200);
   for (let p = 0; p < processes; p++) {
     sim.spawn(`toy-${p}`, async ({ store }) => {
@@ -34,6 +34,9 @@ export async function measureWorldSpeed(
       }
     });
   }
+  sim.world.onExit = ({ exit }) => {
+    if (exit?.reason === "threw") sim.world.fail(exit.error);
+  };
   const start = process.cpuUsage();
   await sim.world.run();
   const used = process.cpuUsage(start);
