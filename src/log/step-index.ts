@@ -2,6 +2,7 @@
 import { BatchWeaveError } from "../errors.js";
 import {
   asStep,
+  corrupt,
   crc32,
   type Descriptor,
   decodeNode,
@@ -128,10 +129,12 @@ export class StepIndex {
       let ref: NodeRef | null | undefined = refs[number - start];
       for (let below = level; ref && below > 0; below--) {
         const node: IndexNode = await this.readObject(from, ref, decodeNode, options);
+        assertPlace(ref, node.level === below && node.start === firstStep(step, below), step);
         ref = node.refs[Math.floor(step / stepsPerNode(below - 1)) % indexFanout];
       }
       if (ref) {
         const run: Run = await this.readObject(from, ref, decodeSegment, options);
+        assertPlace(ref, run.start === firstStep(step, 0), step);
         return run.batches[step - run.start] as Descriptor;
       }
     }
@@ -184,6 +187,16 @@ export class StepIndex {
     }
     return { store: await store, namespace: origin.uuid, root: origin.root };
   }
+}
+
+/** The first step under the object of `level` that covers `step`. */
+function firstStep(step: Step, level: number): number {
+  return step - (step % stepsPerNode(level));
+}
+
+/** A reference that leads to another part of the index must not give another step's batch. */
+function assertPlace(ref: NodeRef, isExpected: boolean, step: Step): void {
+  if (!isExpected) corrupt(nodeRefKey(ref), `it does not cover step ${step}, for which the index names it`);
 }
 
 function missingIndexObject(key: string, uri: string): BatchWeaveError {
