@@ -1,0 +1,239 @@
+/** The consumer: one rank's view of the log, as an async iterable of shares. */
+import { type Cursor, makeCursor } from "../format/index.js";
+import type { Log } from "../log/index.js";
+import type { CallOptions } from "../store/index.js";
+import type { ConsumerObserver } from "./consumer-observer.js";
+import { type ConsumerLimits, type ConsumerSettings, consumerLimits } from "./consumer-settings.js";
+import { type JobEnvironment, resolveMesh } from "./job-environment.js";
+import type { Mesh, MeshPlace } from "./mesh.js";
+import { type Front, type LoadedShare, Prefetch, type Slot } from "./prefetch.js";
+import { assertProjection, type Projection, planIteration } from "./projection.js";
+import type { Share } from "./share.js";
+import { SliceReader } from "./slice-reader.js";
+import { type AcceptCursor, type Position, startPosition } from "./start-position.js";
+import { waitTimeout } from "./wait-timeout.js";
+
+/** Components of a consumer, apart from its settings. */
+export interface ConsumerParts {
+  /** Where mesh and rank come from when the settings do not say. Default: nothing. */
+  readonly environment?: JobEnvironment | undefined;
+  readonly observer?: ConsumerObserver | undefined;
+  /** Accepts cursors of other namespaces. Default: none. */
+  readonly acceptCursor?: AcceptCursor | undefined;
+  /** Ends the consumer: a pending and every later `next()` rejects with its reason. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** What {@link openConsumer} worked out, for {@link Consumer}'s constructor. */
+export interface ConsumerOpening {
+  readonly log: Log;
+  readonly mesh: Mesh;
+  readonly place: MeshPlace;
+  readonly projection: Projection;
+  readonly limits: ConsumerLimits;
+  readonly start: Position;
+  readonly observer: ConsumerObserver;
+  readonly signal: AbortSignal | undefined;
+}
+
+/** Timers are set for at most this long, since the platform's cannot hold an unlimited wait. */
+const timerMsMax = 60_000;
+
+/** Opens a consumer: completes and checks mesh, projection and start against the newest manifest. Reading begins with the first `next()`. */
+export async function openConsumer(
+  log: Log,
+  settings: ConsumerSettings = {},
+  parts: ConsumerParts = {},
+): Promise<Consumer> {
+  const limits = consumerLimits(settings);
+  const { mesh, place } = resolveMesh(settings, parts.environment ?? {});
+  const projection: Projection = {
+    grid: log.spec.grid,
+    policy: settings.policy ?? "per-rank",
+    layout: settings.layout ?? "contiguous",
+    rowsPerRank: settings.rowsPerRank ?? 1,
+    place,
+  };
+  assertProjection(projection);
+  const call = { signal: parts.signal };
+  const manifest = log.head.known ? await log.head.jump(call) : await log.head.load(call);
+  const start = await startPosition(settings.from ?? "earliest", log.spec, manifest, parts.acceptCursor);
+  // A start that the policy cannot go on from is refused here, not at the first share.
+  planIteration(projection, start.row, start.iteration);
+  const observer = parts.observer ?? {};
+  return new Consumer({ log, mesh, place, projection, limits, start, observer, signal: parts.signal });
+}
+
+/**
+ * Yields the shares of one rank in order, the same iterations on every rank, until a closed log has too few rows for one more.
+ * A failed `next()` changes nothing: calling it again tries again from the same iteration.
+ */
+export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
+  readonly mesh: Mesh;
+  readonly place: MeshPlace;
+  readonly #log: Log;
+  readonly #projection: Projection;
+  readonly #limits: ConsumerLimits;
+  readonly #observer: ConsumerObserver;
+  readonly #signal: AbortSignal | undefined;
+  readonly #reader: SliceReader;
+  #position: Position;
+  #prefetch: Prefetch | undefined;
+  #leftoverRows: number | undefined;
+  #isClosed = false;
+  /** One `next()` at a time, in the order of the calls. */
+  #turn: Promise<unknown> = Promise.resolve();
+
+  constructor(opening: ConsumerOpening) {
+    this.mesh = opening.mesh;
+    this.place = opening.place;
+    this.#log = opening.log;
+    this.#projection = opening.projection;
+    this.#limits = opening.limits;
+    this.#observer = opening.observer;
+    this.#signal = opening.signal;
+    this.#position = opening.start;
+    this.#reader = new SliceReader(opening.log, opening.limits);
+  }
+
+  /** Where the next share begins: `share.next` of the last one, or the start. */
+  get cursor(): Cursor {
+    return this.#cursorAt(this.#position.row, this.#position.iteration);
+  }
+
+  /** At the end of a closed log: how many rows were too few for one more iteration. Undefined before. */
+  get leftoverRows(): number | undefined {
+    return this.#leftoverRows;
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  /** The next share. A signal passed here ends only this wait, not the consumer. */
+  next(options: CallOptions = {}): Promise<IteratorResult<Share, undefined>> {
+    const result = this.#turn.then(() => this.#next(options.signal));
+    this.#turn = result.catch(() => {});
+    return result;
+  }
+
+  /** Ends the consumer and cancels what is in flight; leaving a `for await` loop does this. */
+  async return(): Promise<IteratorResult<Share, undefined>> {
+    this.#isClosed = true;
+    await this.#stop(new Error("the consumer was closed"));
+    return { done: true, value: undefined };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.return();
+  }
+
+  async #next(signal: AbortSignal | undefined): Promise<IteratorResult<Share, undefined>> {
+    if (this.#isClosed || this.#leftoverRows !== undefined) return { done: true, value: undefined };
+    const begun = this.#log.env.monotonic();
+    const prefetch = this.#follow();
+    try {
+      const front = await this.#front(prefetch, begun, signal);
+      if (front.kind === "failure") throw front.error;
+      if (front.kind === "end") {
+        this.#leftoverRows = front.leftoverRows;
+        await this.#stop(new Error("the log has ended"));
+        return { done: true, value: undefined };
+      }
+      const loaded = await orAborted(front.slot.loaded, [signal, this.#signal]);
+      prefetch.take();
+      return { done: false, value: this.#hand(front.slot, loaded, begun) };
+    } catch (error) {
+      if (this.#isClosed) return { done: true, value: undefined };
+      if (!signal?.aborted) await this.#stop(error);
+      throw error;
+    }
+  }
+
+  #follow(): Prefetch {
+    this.#signal?.throwIfAborted();
+    const parts = {
+      log: this.#log,
+      reader: this.#reader,
+      projection: this.#projection,
+      observer: this.#observer,
+      signal: this.#signal,
+    };
+    this.#prefetch ??= new Prefetch(parts, this.#limits, this.#position);
+    return this.#prefetch;
+  }
+
+  async #stop(reason: unknown): Promise<void> {
+    const prefetch = this.#prefetch;
+    this.#prefetch = undefined;
+    await prefetch?.stop(reason);
+  }
+
+  /** Waits until it is known what comes next. */
+  async #front(prefetch: Prefetch, begun: number, signal: AbortSignal | undefined): Promise<Front> {
+    const { env, spec, head } = this.#log;
+    let hasTold = false;
+    for (;;) {
+      const front = prefetch.front;
+      if (front) return front;
+      const waitedMs = env.monotonic() - begun;
+      const { wanted } = prefetch;
+      const manifest = head.known;
+      if (wanted && manifest && waitedMs >= this.#limits.waitTimeoutMs)
+        throw waitTimeout(env, spec, manifest, wanted, waitedMs);
+      if (wanted && manifest && !hasTold && wanted.lastStep >= manifest.steps.end) {
+        hasTold = true;
+        const step = Math.max(manifest.steps.end, wanted.firstStep);
+        this.#observer.onWait?.({ iteration: wanted.iteration, step });
+      }
+      const leftMs = Math.max(1, this.#limits.waitTimeoutMs - waitedMs);
+      await this.#changeOrTimer(prefetch, Math.min(leftMs, timerMsMax), signal);
+    }
+  }
+
+  async #changeOrTimer(prefetch: Prefetch, delayMs: number, signal: AbortSignal | undefined): Promise<void> {
+    const timer = new AbortController();
+    const slept = this.#log.env.sleep(delayMs, timer.signal).catch(() => {});
+    try {
+      await orAborted(Promise.race([prefetch.changed(), slept]), [signal, this.#signal]);
+    } finally {
+      timer.abort();
+    }
+  }
+
+  #hand({ plan }: Slot, { slices, readMs }: LoadedShare, begun: number): Share {
+    const cursor = this.cursor;
+    this.#position = { row: plan.nextRow, iteration: plan.iteration + 1 };
+    this.#observer.onShare?.({
+      iteration: plan.iteration,
+      bytes: slices.reduce((sum, { bytes }) => sum + bytes.length, 0),
+      waitMs: this.#log.env.monotonic() - begun,
+      readMs,
+      lagRows: Math.max(0, (this.#log.head.known?.steps.end ?? 0) * this.#projection.grid.rows - plan.nextRow),
+    });
+    return { iteration: plan.iteration, slices, rows: plan.rows, cursor, next: this.cursor };
+  }
+
+  #cursorAt(row: number, iteration: number): Cursor {
+    return makeCursor(this.#log.spec.uuid, row, iteration);
+  }
+}
+
+/** `work`, unless one of the signals aborts first: then its reason. */
+async function orAborted<T>(work: Promise<T>, signals: readonly (AbortSignal | undefined)[]): Promise<T> {
+  const listeners: [AbortSignal, () => void][] = [];
+  const aborted = new Promise<never>((_, reject) => {
+    for (const signal of signals) {
+      if (!signal) continue;
+      if (signal.aborted) return reject(signal.reason);
+      const onAbort = (): void => reject(signal.reason);
+      signal.addEventListener("abort", onAbort, { once: true });
+      listeners.push([signal, onAbort]);
+    }
+  });
+  try {
+    return await Promise.race([work, aborted]);
+  } finally {
+    for (const [signal, onAbort] of listeners) signal.removeEventListener("abort", onAbort);
+  }
+}

@@ -1,0 +1,22 @@
+/** What a consumer hands to the trainer. */
+import type { Cursor } from "../format/index.js";
+import type { Cell } from "./projection.js";
+
+/** The bytes of one cell. They may be a view into a larger buffer: copy them to keep one slice of many for long. */
+export interface Slice extends Cell {
+  readonly bytes: Uint8Array;
+}
+
+/** What one rank gets in one iteration. */
+export interface Share {
+  /** The same number on every rank, whatever the mesh. */
+  readonly iteration: number;
+  /** Rows ascending, chunks within a row in the order of the sequence. */
+  readonly slices: readonly Slice[];
+  /** How many rows are in `slices`. */
+  readonly rows: number;
+  /** Where this iteration began: start from it to get this very share again. */
+  readonly cursor: Cursor;
+  /** Where the next iteration begins: save it with the training checkpoint. The same on every rank. */
+  readonly next: Cursor;
+}

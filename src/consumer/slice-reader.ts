@@ -1,0 +1,264 @@
+/** Reads slices: footers first (cached), then as few ranges as possible; every byte is checked before anybody sees it. */
+import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
+import {
+  batchKey,
+  checkSlice,
+  corrupt,
+  decodeFooter,
+  decodeSlice,
+  type Extent,
+  type Footer,
+  type Manifest,
+  type SliceEntry,
+  type Step,
+} from "../format/index.js";
+import type { BatchPlace, Log } from "../log/index.js";
+import type { Cell } from "./projection.js";
+import { planRanges, type RangeRead } from "./range-plan.js";
+import { ReadGate } from "./read-gate.js";
+import type { Slice } from "./share.js";
+
+/** Limits of a reader. */
+export interface ReaderSettings {
+  readonly readsInFlightMax: number;
+  /** Footers kept in memory, in bytes. */
+  readonly footerBytesMax: number;
+}
+
+/** How a read is carried out: the lower the priority number, the sooner. */
+export interface ReadOptions {
+  readonly priority: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Wanted slices of one object: `at` is the position in the list of wanted cells. */
+interface ObjectPart {
+  readonly place: BatchPlace;
+  readonly key: string;
+  readonly wanted: readonly { readonly at: number; readonly entry: SliceEntry }[];
+  readonly ranges: readonly RangeRead[];
+}
+
+/** Slices whose places are known and whose bytes are not read yet. */
+export interface PreparedRead {
+  readonly cells: readonly Cell[];
+  readonly parts: readonly ObjectPart[];
+  /** Memory that reading will take. */
+  readonly bytes: number;
+}
+
+/** One object of a batch and the cells it holds. */
+interface ExtentPart {
+  readonly number: number;
+  readonly extent: Extent;
+  readonly firstCell: number;
+}
+
+const shortReadsMax = 4;
+const shortReadDelayMs = 25;
+
+/** Reads the slices of one namespace for one consumer. */
+export class SliceReader {
+  readonly #log: Log;
+  readonly #gate: ReadGate;
+  readonly #footerBytesMax: number;
+  /** In order of last use, oldest first. */
+  readonly #footers = new Map<string, { readonly bytes: number; readonly footer: Promise<Footer> }>();
+  #footerBytes = 0;
+
+  constructor(log: Log, settings: ReaderSettings) {
+    this.#log = log;
+    this.#gate = new ReadGate(settings.readsInFlightMax);
+    this.#footerBytesMax = settings.footerBytesMax;
+  }
+
+  /** Finds out where the cells are: descriptors from the log, slice tables from the objects. */
+  async prepare(manifest: Manifest, cells: readonly Cell[], options: ReadOptions): Promise<PreparedRead> {
+    const bySteps = groupByStep(cells);
+    const parts = await Promise.all(
+      [...bySteps].map(([step, positions]) => this.#prepareStep(manifest, step, cells, positions, options)),
+    );
+    const flat = parts.flat();
+    return { cells, parts: flat, bytes: flat.reduce((sum, part) => sum + memoryOf(part), 0) };
+  }
+
+  /** Reads what was prepared, in the order of its cells. */
+  async fetch(prepared: PreparedRead, options: ReadOptions): Promise<Slice[]> {
+    const slices = new Array<Slice>(prepared.cells.length);
+    const reads = prepared.parts.flatMap((part) => part.ranges.map((range) => ({ part, range })));
+    await Promise.all(
+      reads.map(async ({ part, range }) => {
+        const found = await this.#readChecked(part.place, part.key, range, options, (bytes) =>
+          cutSlices(bytes, part, range),
+        );
+        for (const { at, bytes } of found) slices[at] = { ...(prepared.cells[at] as Cell), bytes };
+      }),
+    );
+    return slices;
+  }
+
+  async #prepareStep(
+    manifest: Manifest,
+    step: Step,
+    cells: readonly Cell[],
+    positions: readonly number[],
+    options: ReadOptions,
+  ): Promise<ObjectPart[]> {
+    const place = await this.#log.locate(manifest, step, { signal: options.signal });
+    const { chunks } = this.#log.spec.grid;
+    const byExtent = new Map<number, { part: ExtentPart; wanted: { at: number; cell: number }[] }>();
+    for (const at of positions) {
+      const { row, chunk } = cells[at] as Cell;
+      const cell = row * chunks + chunk;
+      const part = extentOf(place, cell);
+      const group = byExtent.get(part.number) ?? { part, wanted: [] };
+      byExtent.set(part.number, group);
+      group.wanted.push({ at, cell: cell - part.firstCell });
+    }
+    return await Promise.all(
+      [...byExtent.values()].map(async ({ part, wanted }): Promise<ObjectPart> => {
+        const footer = await this.#footer(place, part, options);
+        const entries = wanted.map(({ at, cell }) => ({ at, entry: footer.entry(cell) }));
+        const ranges = planRanges(entries.map(({ entry }) => entry));
+        return { place, key: batchKey(place.descriptor, part.number), wanted: entries, ranges };
+      }),
+    );
+  }
+
+  /** One range read per object, shared by everybody who wants it and kept for the iterations that follow. */
+  async #footer(place: BatchPlace, part: ExtentPart, options: ReadOptions): Promise<Footer> {
+    const cacheKey = `${place.namespace}/${batchKey(place.descriptor, part.number)}`;
+    const cached = this.#footers.get(cacheKey);
+    if (cached) {
+      this.#footers.delete(cacheKey);
+      this.#footers.set(cacheKey, cached);
+      try {
+        return await cached.footer;
+      } catch (error) {
+        // Somebody else's read failed, perhaps only because it was cancelled.
+        options.signal?.throwIfAborted();
+        if (this.#footers.get(cacheKey) === cached) throw error;
+      }
+    }
+    const entry = { bytes: part.extent.size - part.extent.table, footer: this.#readFooter(place, part, options) };
+    this.#keepFooter(cacheKey, entry);
+    try {
+      return await entry.footer;
+    } catch (error) {
+      this.#dropFooter(cacheKey, entry);
+      throw error;
+    }
+  }
+
+  #readFooter(place: BatchPlace, part: ExtentPart, options: ReadOptions): Promise<Footer> {
+    const { extent, number, firstCell } = part;
+    const key = batchKey(place.descriptor, number);
+    const range = { offset: extent.table, length: extent.size - extent.table };
+    return this.#readChecked(place, key, range, options, (bytes) =>
+      decodeFooter(bytes, key, place.namespace, place.descriptor, { extent: number, firstCell }, extent),
+    );
+  }
+
+  #keepFooter(key: string, entry: { bytes: number; footer: Promise<Footer> }): void {
+    const before = this.#footers.get(key);
+    if (before) this.#dropFooter(key, before);
+    this.#footers.set(key, entry);
+    this.#footerBytes += entry.bytes;
+    for (const [oldest, { bytes }] of this.#footers) {
+      if (this.#footerBytes <= this.#footerBytesMax || oldest === key) break;
+      this.#footers.delete(oldest);
+      this.#footerBytes -= bytes;
+    }
+  }
+
+  #dropFooter(key: string, entry: { bytes: number; footer: Promise<Footer> }): void {
+    if (this.#footers.get(key)?.footer !== entry.footer) return;
+    this.#footers.delete(key);
+    this.#footerBytes -= entry.bytes;
+  }
+
+  /** Reads a range and checks it. Bytes can also be damaged on their way: one more read before the object is called corrupt. */
+  async #readChecked<T>(
+    place: BatchPlace,
+    key: string,
+    range: { readonly offset: number; readonly length: number },
+    options: ReadOptions,
+    check: (bytes: Uint8Array) => T,
+  ): Promise<T> {
+    for (let isSecond = false; ; isSecond = true) {
+      const bytes = await this.#readWhole(place, key, range, options);
+      try {
+        return check(bytes);
+      } catch (error) {
+        if (isSecond || !isBatchWeaveError(error, "CORRUPT")) throw error;
+      }
+    }
+  }
+
+  /** Reads exactly the range. A transfer that ended early is tried again; an object that ends early is corrupt. */
+  async #readWhole(
+    place: BatchPlace,
+    key: string,
+    { offset, length }: { readonly offset: number; readonly length: number },
+    { priority, signal }: ReadOptions,
+  ): Promise<Uint8Array> {
+    if (length === 0) return new Uint8Array(0);
+    for (let attempt = 1; ; attempt++) {
+      const bytes = await this.#gate.run(priority, signal, () => place.store.getRange(key, offset, length, { signal }));
+      if (!bytes) throw missingBatch(key, place);
+      if (bytes.length === length) return bytes;
+      if (attempt === shortReadsMax) {
+        corrupt(key, `${length} bytes are expected at offset ${offset}, and only ${bytes.length} are there`, {
+          offset,
+          expected: length,
+          found: bytes.length,
+        });
+      }
+      await this.#log.env.sleep(shortReadDelayMs * 2 ** attempt * (0.5 + this.#log.env.random()), signal);
+    }
+  }
+}
+
+function groupByStep(cells: readonly Cell[]): Map<Step, number[]> {
+  const groups = new Map<Step, number[]>();
+  cells.forEach(({ step }, at) => {
+    const group = groups.get(step);
+    if (group) group.push(at);
+    else groups.set(step, [at]);
+  });
+  return groups;
+}
+
+/** The object that holds a cell: extents follow each other in row-major order. */
+function extentOf(place: BatchPlace, cell: number): ExtentPart {
+  let firstCell = 0;
+  for (const [number, extent] of place.descriptor.extents.entries()) {
+    if (cell < firstCell + extent.cells) return { number, extent, firstCell };
+    firstCell += extent.cells;
+  }
+  return corrupt(batchKey(place.descriptor, 0), `its extents hold ${firstCell} slices, and slice ${cell} is wanted`);
+}
+
+/** Ranges are kept whole while slices point into them; what is decoded comes on top. */
+function memoryOf(part: ObjectPart): number {
+  const stored = part.ranges.reduce((sum, range) => sum + range.length, 0);
+  return part.wanted.reduce((sum, { entry }) => sum + (entry.encoding === 0 ? 0 : entry.rawLength), stored);
+}
+
+function cutSlices(bytes: Uint8Array, part: ObjectPart, range: RangeRead): { at: number; bytes: Uint8Array }[] {
+  return range.wanted.map((i) => {
+    const { at, entry } = part.wanted[i] as ObjectPart["wanted"][number];
+    const start = entry.offset - range.offset;
+    const stored = bytes.subarray(start, start + entry.length);
+    checkSlice(stored, part.key, entry);
+    return { at, bytes: decodeSlice(stored, part.key, entry) };
+  });
+}
+
+function missingBatch(key: string, place: BatchPlace): BatchWeaveError {
+  return new BatchWeaveError(
+    "MISSING_OBJECT",
+    `${key} is in the log and not in ${place.store.uri}. Nothing may delete batches but the reclaimer: restore it from a replica or a backup, and run \`batchweave verify\`.`,
+    { key, uri: place.store.uri },
+  );
+}

@@ -1,0 +1,81 @@
+/** Where a consumer starts. */
+import { BatchWeaveError } from "../errors.js";
+import { type Cursor, type Manifest, type NamespaceSpec, parseCursor } from "../format/index.js";
+
+/**
+ * A saved cursor (an object or its JSON), or a place in the log; then iterations count from 0 unless said otherwise.
+ * `"earliest"` and `"latest"` are looked up by each rank when it opens, so while producers or the reclaimer run, ranks that open at
+ * different moments may start at different rows: give the ranks of one job the same cursor, step or row.
+ */
+export type StartFrom =
+  | Cursor
+  | string
+  | "earliest"
+  | "latest"
+  | { readonly step: number; readonly iteration?: number | undefined }
+  | { readonly row: number; readonly iteration?: number | undefined };
+
+/** The next global row and iteration. */
+export interface Position {
+  readonly row: number;
+  readonly iteration: number;
+}
+
+/** Translates a cursor of another namespace (an ancestor's, for forks) into this one's, or gives undefined to refuse it. */
+export type AcceptCursor = (cursor: Cursor) => Cursor | undefined | Promise<Cursor | undefined>;
+
+/** Resolves `from` against a fresh verified manifest. Refuses another namespace's cursor and rows that are gone. */
+export async function startPosition(
+  from: StartFrom,
+  spec: NamespaceSpec,
+  manifest: Manifest,
+  acceptCursor: AcceptCursor | undefined,
+): Promise<Position> {
+  const { rows } = spec.grid;
+  if (from === "earliest") return { row: manifest.steps.trim * rows, iteration: 0 };
+  if (from === "latest") return { row: manifest.steps.end * rows, iteration: 0 };
+  const position = isPlace(from) ? placeOf(from, rows) : await cursorOf(from, spec, acceptCursor);
+  if (position.row < manifest.steps.trim * rows) throw reclaimed(position.row, manifest, rows);
+  return position;
+}
+
+type Place = { step?: unknown; row?: unknown; iteration?: unknown };
+
+/** A cursor carries its namespace; `{ step }` and `{ row }` do not. */
+function isPlace(from: StartFrom): from is Exclude<StartFrom, string | Cursor> {
+  return typeof from === "object" && from !== null && !("batchweave" in from) && ("step" in from || "row" in from);
+}
+
+function placeOf(from: Place, rows: number): Position {
+  const iteration = from.iteration ?? 0;
+  for (const [name, value] of Object.entries({ step: from.step, row: from.row, iteration })) {
+    if (value === undefined || (Number.isSafeInteger(value) && (value as number) >= 0)) continue;
+    throw new BatchWeaveError("INVALID_ARGUMENT", `from.${name} must be a whole number, not ${String(value)}.`, {
+      from,
+    });
+  }
+  const row = from.step === undefined ? (from.row as number) : (from.step as number) * rows;
+  return { row, iteration: iteration as number };
+}
+
+async function cursorOf(from: unknown, spec: NamespaceSpec, acceptCursor: AcceptCursor | undefined): Promise<Position> {
+  const cursor = parseCursor(from);
+  if (cursor.namespace === spec.uuid) return cursor;
+  const accepted = await acceptCursor?.(cursor);
+  if (accepted) return accepted;
+  throw new BatchWeaveError(
+    "WRONG_NAMESPACE",
+    `The cursor belongs to namespace ${cursor.namespace}, and this one is ${spec.uuid}. Open the namespace the cursor was saved from, or start from "earliest" or a row of this one.`,
+    { found: cursor.namespace, expected: spec.uuid },
+  );
+}
+
+/** RECLAIMED: the rows wanted are behind the trim. */
+export function reclaimed(row: number, manifest: Manifest, rows: number): BatchWeaveError {
+  const oldest = manifest.steps.trim * rows;
+  return new BatchWeaveError(
+    "RECLAIMED",
+    `Row ${row} (step ${Math.floor(row / rows)}) was reclaimed; the oldest row left is ${oldest} (step ${manifest.steps.trim}). Start from a checkpoint that is still held, or from "earliest".`,
+    { row, oldestRow: oldest, trim: manifest.steps.trim, version: manifest.version },
+  );
+}
