@@ -1,9 +1,21 @@
 /** A namespace handle: the log of batches behind one URI, and what users do with it. */
 import { dacPolicy, intervalPolicy, type Policy, type PublisherObserver, SoloPublisher } from "./cadence/index.js";
+import { type Consumer, type ConsumerSettings, type JobEnvironment, openConsumer } from "./consumer/index.js";
+import { consumerMetrics } from "./consumer-metrics.js";
 import { assertName, type Grid, type Manifest, type Order } from "./format/index.js";
+import {
+  type BatchInfo,
+  type BatchListing,
+  inspectBatch,
+  listBatches,
+  type NamespaceInfo,
+  readInfo,
+  readSlice,
+} from "./inspect.js";
 import { type Log, laneNumber } from "./log/index.js";
 import type { Metrics } from "./observe/index.js";
 import { Producer, type ProducerObserver, type ProducerSettings } from "./producer/index.js";
+import type { CallOptions } from "./store/index.js";
 
 /** How a producer decides when to commit. */
 export type CadenceSettings =
@@ -17,6 +29,14 @@ export interface ProducerOptions extends ProducerSettings {
   /** False: refuse with FENCED when another process opens the id at the same time, instead of fencing it. */
   readonly takeover?: boolean | undefined;
   readonly cadence?: CadenceSettings | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Options of {@link Namespace.consumer}. */
+export interface ConsumerOptions extends ConsumerSettings {
+  /** Where mesh and rank come from when they are not given. Default: the process's own environment. */
+  readonly environment?: JobEnvironment | undefined;
+  /** Ends the consumer: a pending and every later `next()` rejects with its reason. */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -53,6 +73,39 @@ export class Namespace {
     const opening = await this.#log.open(id, { signal, takeover });
     const publisher = new SoloPublisher(this.#log, this.#policy(cadence), this.#publisherMetrics());
     return new Producer({ log: this.#log, opening, publisher, observer: this.#producerMetrics() }, settings);
+  }
+
+  /** Opens one rank's view of the log. Mesh and rank default to what the launcher of the job says in the environment. */
+  async consumer(options: ConsumerOptions = {}): Promise<Consumer> {
+    const { environment = process.env, signal, ...settings } = options;
+    const observer = consumerMetrics(this.metrics, this.grid);
+    return await openConsumer(this.#log, settings, { environment, signal, observer });
+  }
+
+  /** The state of the log at its head. */
+  async info(options?: CallOptions): Promise<NamespaceInfo> {
+    return await readInfo(this.uri, this.#log, options);
+  }
+
+  /** The batches of the log in order, from step `from` up to, not including, `to`. */
+  batches(
+    range: { readonly from?: number | undefined; readonly to?: number | undefined } = {},
+    options?: CallOptions,
+  ): AsyncIterable<BatchListing> {
+    return listBatches(this.#log, range, options);
+  }
+
+  /** What the batch at a step is: who made it, where it is stored, and its slices without their bytes. */
+  async inspect(step: number, options?: CallOptions): Promise<BatchInfo> {
+    return await inspectBatch(this.#log, step, options);
+  }
+
+  /** The bytes of one slice, checked and decoded. */
+  async readSlice(
+    place: { readonly step: number; readonly row: number; readonly chunk: number },
+    options?: CallOptions,
+  ): Promise<Uint8Array> {
+    return await readSlice(this.#log, place, options);
   }
 
   /** Closes the log: no batch after the current end. Lanes: batches above a missing step are refused unless dropped. */

@@ -1,0 +1,117 @@
+/**
+ * batchweave: a training data plane on plain object storage.
+ *
+ * Owns: every public name, one by one; and, in the files beside this one, what needs several rooms at once.
+ * May import: errors, env, observe, format, store, log, cadence, producer, consumer, lifecycle.
+ * Promises: these names change only with the version of the package (test/public-api.test.ts holds the list); nothing else is public.
+ */
+export {
+  type Axis,
+  type Cell,
+  type ChunkLayout,
+  Consumer,
+  type ConsumerSettings,
+  describeMesh,
+  type GivenMesh,
+  type JobEnvironment,
+  type Mesh,
+  type MeshPlace,
+  type Policy,
+  placeRank,
+  type RankOrder,
+  type RowsPerRank,
+  type Share,
+  type Slice,
+  type StartFrom,
+  worldSize,
+} from "./consumer/index.js";
+export { type Env, systemEnv } from "./env/index.js";
+export {
+  BatchWeaveError,
+  type ErrorCode,
+  type ErrorDetails,
+  errorCodes,
+  isBatchWeaveError,
+  type Remedy,
+} from "./errors.js";
+export {
+  availableEncodings,
+  type Cursor,
+  type Dtype,
+  decodeSafetensors,
+  encodeSafetensors,
+  type Grid,
+  type LineageSample,
+  makeCursor,
+  type Order,
+  parseCursor,
+  type SliceEncoding,
+  type Tensor,
+  type TensorFile,
+  type TensorValues,
+  tensorValues,
+} from "./format/index.js";
+export {
+  type BatchInfo,
+  type BatchListing,
+  type CheckpointInfo,
+  type ListNamespacesOptions,
+  listNamespaces,
+  type NamespaceInfo,
+  type NamespaceListing,
+  type ProducerInfo,
+  previewSlice,
+  type SliceInfo,
+  type SlicePreview,
+  safetensorsType,
+  type TensorPreview,
+} from "./inspect.js";
+export { type CadenceSettings, type ConsumerOptions, Namespace, type ProducerOptions } from "./namespace.js";
+export { type Labels, Metrics } from "./observe/index.js";
+export {
+  createNamespace,
+  deleteNamespace,
+  type NamespaceOptions,
+  type NamespaceSettings,
+  openNamespace,
+} from "./open.js";
+export {
+  type AppendOptions,
+  type BatchSlices,
+  Producer,
+  type ProducerSettings,
+  type Ticket,
+} from "./producer/index.js";
+export {
+  assertSafe,
+  type Body,
+  type CacheSettings,
+  type CallOptions,
+  type CreateOutcome,
+  type Durability,
+  type FileStore,
+  type FileStoreSettings,
+  type HedgingSettings,
+  type ListedObject,
+  type ListOptions,
+  type ListPage,
+  MemoryStore,
+  type ObjectStore,
+  openFileStore,
+  openStore,
+  type ProbeCase,
+  type ProbeReport,
+  type ProbeSettings,
+  probeStore,
+  type RetrySettings,
+  type StoreCall,
+  type StoreObserver,
+  type StoreOp,
+  type StoreSettings,
+  withCache,
+  withConcurrency,
+  withHedging,
+  withMetrics,
+  withPrefix,
+  withRetry,
+} from "./store/index.js";
