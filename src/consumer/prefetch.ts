@@ -105,7 +105,7 @@ export class Prefetch {
     this.#ring();
   }
 
-  /** Cancels everything and waits until nothing is in flight. */
+  /** Cancels everything and waits until no iteration is being planned or read any more. */
   async stop(reason: unknown): Promise<void> {
     this.#parts.signal?.removeEventListener("abort", this.#onAbort);
     this.#cancel(reason);
