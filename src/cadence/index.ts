@@ -5,6 +5,7 @@
  * May import: errors, env, observe, format, store, log.
  * Promises: a policy only ever changes when something becomes visible, never what; a publisher believes verified manifests alone.
  */
+export { CooperativePublisher, type CooperativeSettings } from "./cooperative.js";
 export {
   aimdPolicy,
   type DacSettings,
@@ -17,5 +18,6 @@ export {
   type Policy,
 } from "./policy.js";
 export { activeProducers, type Outbox, type Publisher } from "./publisher.js";
+export { type CadenceSettings, createPublisher } from "./settings.js";
 export { type PublisherObserver, SoloPublisher } from "./solo.js";
 export { Wakeup } from "./wakeup.js";

@@ -68,8 +68,8 @@ export class SoloPublisher implements Publisher {
         version: attempt.manifest.version,
       });
       outbox.settle(attempt.manifest);
-      reportExpired(outbox, pending, attempt.result);
-      if (attempt.result?.includes("ahead")) await env.sleep(aheadDelayMs, signal);
+      reportExpired(outbox, pending, attempt.result?.verdicts);
+      if (attempt.result?.verdicts.includes("ahead")) await env.sleep(aheadDelayMs, signal);
     }
   }
 }

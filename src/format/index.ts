@@ -32,3 +32,4 @@ export {
   tensorValues,
 } from "./safetensors.js";
 export { corrupt } from "./shape.js";
+export { batchIntentKey, type Intent, intentShard, intentShards, type OpeningIntent, openingIntentKey, parseIntentKey } from "./intent.js";

@@ -17,10 +17,10 @@ export interface Change<Prepared, Result> {
   stage(draft: Draft, prepared: Prepared): { readonly done: boolean; readonly result: Result };
 }
 
-/** How one attempt ended. */
-export type AttemptOutcome = "committed" | "nothing" | "lost" | "unsettled";
+/** How one attempt ended. "created": the PUT won, and the look that vouches for it is still to come (`vouchLater`). */
+export type AttemptOutcome = "committed" | "created" | "nothing" | "lost" | "unsettled";
 
-/** One attempt. `result` is only there when `manifest`, which is verified, holds it. */
+/** One attempt. `result` is only there when `manifest` holds it; that is verified, except after "created". */
 export interface Attempt<Result> {
   readonly outcome: AttemptOutcome;
   readonly manifest: Manifest;
@@ -33,6 +33,14 @@ export interface Attempt<Result> {
 export interface CommitOptions extends CallOptions {
   /** Read the head before staging. False: start from the newest manifest known, which may lose once more but saves two requests. */
   fresh?: boolean | undefined;
+  /**
+   * Stage on this version, which this process created itself and nobody has vouched for yet. Together with `vouchLater` a
+   * process that commits again and again needs one look for a whole chain of its own versions: if the newest of them is above the
+   * boundary, its name never existed before, so the one below it was the head when it was created, and so on down the chain.
+   */
+  from?: Manifest | undefined;
+  /** Do not look after the verdict; the caller will vouch before it concludes anything. */
+  vouchLater?: boolean | undefined;
   /** Told of every attempt. */
   onAttempt?: ((attempt: { outcome: AttemptOutcome; fragileMs?: number | undefined }) => void) | undefined;
 }
@@ -76,11 +84,11 @@ export class Committer {
     const { signal } = options;
     let looked = options.fresh === true;
     let begun = this.#env.monotonic();
-    let base = looked ? await this.#head.jump({ signal }) : await this.#head.newest({ signal });
+    let base = looked ? await this.#head.jump({ signal }) : (options.from ?? (await this.#head.newest({ signal })));
     for (;;) {
       const staged = await this.#stage(change, base, signal);
       if ("refusal" in staged || staged.done) {
-        if (looked) {
+        if (looked || (options.from && !("refusal" in staged))) {
           if ("refusal" in staged) throw staged.refusal;
           options.onAttempt?.({ outcome: "nothing" });
           return { outcome: "nothing", manifest: base, result: staged.result };
@@ -95,9 +103,11 @@ export class Committer {
       await Promise.all(staged.draft.sealed.map(({ key, bytes }) => this.#store.put(key, bytes, { signal })));
       const verdict = await this.#publish(next, signal);
       const fragileMs = this.#env.monotonic() - begun;
-      const outcome = await this.#conclude(verdict, next, signal);
+      const outcome =
+        verdict === "mine" && options.vouchLater ? "created" : await this.#conclude(verdict, next, signal);
       options.onAttempt?.({ outcome, fragileMs });
-      if (outcome === "committed") return { outcome, manifest: next, result: staged.result, fragileMs };
+      if (outcome === "committed" || outcome === "created")
+        return { outcome, manifest: next, result: staged.result, fragileMs };
       return { outcome, manifest: (this.#head.known ?? base) as Manifest, fragileMs };
     }
   }

@@ -23,6 +23,8 @@ import {
 import type { CallOptions, ObjectStore } from "../store/index.js";
 import { type Attempt, type Change, type CommitOptions, Committer } from "./commit.js";
 import { Head } from "./head.js";
+import { type Intents, noIntents, stageIntents } from "./intents.js";
+import { Opener } from "./opener.js";
 import {
   defaultSilence,
   findSilent,
@@ -38,7 +40,7 @@ import {
   type SilentFinding,
   stageBatches,
   stageClosing,
-  stageOpening,
+  stageReturn,
 } from "./stage.js";
 import { type BatchPlace, type OpenOrigin, StepIndex } from "./step-index.js";
 
@@ -49,6 +51,17 @@ export interface LogParts {
   readonly spec: NamespaceSpec;
   readonly openOrigin: OpenOrigin;
   readonly silence?: SilencePolicy | undefined;
+}
+
+interface BatchesFindings {
+  readonly silence: SilenceFindings | undefined;
+  readonly returning: ReadonlyMap<string, SilentFinding>;
+}
+
+/** What one attempt did with own and others' batches. */
+export interface BatchesResult {
+  readonly verdicts: readonly BatchVerdict[];
+  readonly carried: number;
 }
 
 /** An opened producer: what it holds and where it goes on. */
@@ -88,32 +101,57 @@ export class Log {
     return this.#committer.commit(change, options);
   }
 
-  /** One attempt at committing a producer's uploaded batches. */
+  /**
+   * One attempt at committing a producer's uploaded batches and, with `intents`, everybody else's. `result.verdicts` are the own
+   * batches' in order, `result.carried` counts what was carried for others.
+   */
   attemptBatches(
     holder: Holder,
     batches: readonly Descriptor[],
     options?: CommitOptions,
-  ): Promise<Attempt<BatchVerdict[]>> {
-    return this.#committer.attempt(this.#batchesChange(holder, batches), options);
+    intents: Intents = noIntents,
+  ): Promise<Attempt<BatchesResult>> {
+    return this.#committer.attempt(this.#batchesChange(holder, batches, intents), options);
   }
 
-  #batchesChange(holder: Holder, batches: readonly Descriptor[]): Change<SilenceFindings | undefined, BatchVerdict[]> {
+  #batchesChange(
+    holder: Holder,
+    batches: readonly Descriptor[],
+    intents: Intents,
+  ): Change<BatchesFindings, BatchesResult> {
     return {
       by: holder.producer,
-      prepare: (base, options) =>
-        lookUpSilence(
-          base,
-          this.#silence,
-          (ref) => this.readTable(ref, options),
-          (id, state) => this.readResumePoint(id, state, options),
-        ),
-      stage: (draft, findings) => {
-        const result = stageBatches(draft, this.spec, holder, batches);
-        const staged = result.includes("staged");
-        if (staged) stageSilence(draft, findings);
-        return { done: !staged, result };
+      prepare: async (base, options) => {
+        const absent = [holder.producer, ...intents.openings.map((o) => o.producer)].filter(
+          (id) => !base.producers.has(id),
+        );
+        const [silence, ...found] = await Promise.all([
+          this.#lookUpSilence(base, options),
+          ...absent.map((id) => this.#findSilent(base, id, options)),
+        ]);
+        return {
+          silence,
+          returning: new Map(absent.flatMap((id, i) => (found[i] ? [[id, found[i] as SilentFinding]] : []))),
+        };
+      },
+      stage: (draft, { silence, returning }) => {
+        if (batches.length > 0) stageReturn(draft, holder, returning.get(holder.producer));
+        const verdicts = batches.length > 0 ? stageBatches(draft, this.spec, holder, batches) : [];
+        const carried = stageIntents(draft, this.spec, intents, returning);
+        const done = carried === 0 && !verdicts.includes("staged");
+        if (!done) stageSilence(draft, silence);
+        return { done, result: { verdicts, carried } };
       },
     };
+  }
+
+  #findSilent(base: Manifest, id: string, options?: CallOptions): Promise<SilentFinding | undefined> {
+    return findSilent(base, id, (ref) => this.readTable(ref, options));
+  }
+
+  #lookUpSilence(base: Manifest, options?: CallOptions): Promise<SilenceFindings | undefined> {
+    const readTable = (ref: NodeRef): Promise<Map<string, SilentProducer>> => this.readTable(ref, options);
+    return lookUpSilence(base, this.#silence, readTable, (id, state) => this.readResumePoint(id, state, options));
   }
 
   /**
@@ -122,33 +160,7 @@ export class Log {
    */
   async open(id: string, options: CallOptions & { takeover?: boolean | undefined } = {}): Promise<Opening> {
     const incarnation = this.env.id();
-    const first = { epoch: -1 };
-    const { manifest } = await this.commit<SilentFinding | undefined, boolean>(
-      {
-        by: id,
-        prepare: async (base, call) =>
-          base.producers.has(id) ? undefined : await findSilent(base, id, (ref) => this.readTable(ref, call)),
-        stage: (draft, silent) => {
-          const before = draft.producers.get(id) ?? silent?.state;
-          if (first.epoch === -1) first.epoch = before?.epoch ?? 0;
-          if (
-            options.takeover === false &&
-            before &&
-            before.incarnation !== incarnation &&
-            before.epoch !== first.epoch
-          ) {
-            throw new BatchWeaveError(
-              "FENCED",
-              `Producer ${id} was opened by another process at the same time (epoch ${before.epoch}). Stop one of the two.`,
-              { producer: id, epoch: before.epoch },
-            );
-          }
-          const done = stageOpening(draft, id, incarnation, silent);
-          return { done, result: done };
-        },
-      },
-      { signal: options.signal, fresh: true },
-    );
+    const manifest = await new Opener(this, this.#committer, id, incarnation, options.takeover !== false).open(options);
     const state = manifest.producers.get(id) as ProducerState;
     const holder: Holder = { producer: id, epoch: state.epoch, incarnation };
     return { holder, ...(await this.#resume(holder, state, options)) };
@@ -177,7 +189,7 @@ export class Log {
   async close(options: CallOptions & { dropWaiting?: boolean | undefined } = {}): Promise<Manifest> {
     const { manifest } = await this.commit<undefined, boolean>(
       {
-        by: "close",
+        by: "close log",
         stage: (draft) => {
           const done = stageClosing(draft, options.dropWaiting === true);
           return { done, result: done };

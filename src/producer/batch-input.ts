@@ -13,7 +13,7 @@ export function flattenSlices(slices: Exclude<BatchSlices, AsyncIterable<Uint8Ar
   const flat = (slices as readonly (Uint8Array | readonly Uint8Array[])[]).flatMap((item) =>
     item instanceof Uint8Array ? [item] : [...item],
   );
-  flat.forEach((slice, i) => assertSlice(slice, i));
+  for (const [i, slice] of flat.entries()) assertSlice(slice, i);
   assertSliceCount(flat.length, grid);
   return flat;
 }

@@ -1,0 +1,263 @@
+/**
+ * Cooperative commit: one producer at a time carries everybody's batches, without an election.
+ *
+ * Whoever commits goes on committing (the *carrier*): it knows the head, so its commits rarely conflict. All others (*followers*)
+ * publish an intent per batch and look at the log at leisure. A follower whose batch was not carried in time commits itself,
+ * carrying everybody, and is the carrier from then on; a carrier that loses to another carrier follows. Nothing depends on who
+ * believes to be the carrier: two of them only conflict. docs/design/0004-cooperative-commit.md derives the numbers.
+ */
+import type { Descriptor, Manifest } from "../format/index.js";
+import { type Intents, type Log, listIntents, publishIntent, spentIntents } from "../log/index.js";
+import { activeProducers, type Outbox, type Publisher, reportExpired } from "./publisher.js";
+import type { PublisherObserver } from "./solo.js";
+import { Wakeup } from "./wakeup.js";
+
+/** Settings of the cooperative cadence. */
+export interface CooperativeSettings {
+  /** How long a follower lets its oldest batch go unconfirmed before it looks; drawn between half and one and a half times this. */
+  readonly confirmMs?: number | undefined;
+  /** How long a carrier has for a published batch before its owner takes over. */
+  readonly patienceMs?: number | undefined;
+  /** Longest time between two commits of the carrier while there is something to carry. */
+  readonly intervalMsMax?: number | undefined;
+  readonly intervalMsMin?: number | undefined;
+  /** Requests of the carrier per batch it may spend on shorter intervals. */
+  readonly requestBudget?: number | undefined;
+}
+
+type Resolved = { readonly [K in keyof CooperativeSettings]-?: number };
+
+const defaults: Resolved = {
+  confirmMs: 45_000,
+  patienceMs: 1_500,
+  intervalMsMax: 700,
+  intervalMsMin: 100,
+  requestBudget: 0.35,
+};
+/** LIST and PUT every cycle, a look and a delete now and then. */
+const requestsPerCycle = 2.3;
+const aloneIntervalMs = 200;
+const idleIntervalMsMax = 1_000;
+/** A chain of own versions is vouched for this often at least, and at once when it spent so many intents. */
+const vouchMs = 5_000;
+const vouchIntents = 500;
+/** Weight of the newest cycle in the moving averages. */
+const alpha = 0.2;
+const deleteMax = 1_000;
+
+export class CooperativePublisher implements Publisher {
+  readonly #log: Log;
+  readonly #observer: PublisherObserver;
+  readonly #settings: Resolved;
+  readonly #wakeup = new Wakeup();
+  readonly #announced = new Map<string, number>();
+  #urgent = false;
+  #carrying = false;
+  /** The newest of this carrier's own versions that nobody has vouched for yet. */
+  #chain: Manifest | undefined;
+  #vouchedAtMs = 0;
+  #listed: Intents | undefined;
+  /** When a look last showed that somebody carries. */
+  #carrierSeenAtMs = Number.NEGATIVE_INFINITY;
+  #lookedAtMs = Number.NEGATIVE_INFINITY;
+  #lookDelayMs = 0;
+  #tauMs = 0;
+  #batchesPerMs = 0;
+  #idleCycles = 0;
+  #cycleEndedAtMs: number | undefined;
+
+  constructor(log: Log, settings: CooperativeSettings = {}, observer: PublisherObserver = {}) {
+    this.#log = log;
+    this.#observer = observer;
+    this.#settings = {
+      ...defaults,
+      ...(Object.fromEntries(Object.entries(settings).filter(([, v]) => v !== undefined)) as Partial<Resolved>),
+    };
+  }
+
+  nudge(urgent: boolean): void {
+    // Only what changes the next deadline wakes the loop: a carrier keeps its pace while batches pour in.
+    const raise = urgent ? !this.#urgent : !this.#carrying || this.#idleCycles > 0;
+    this.#urgent ||= urgent;
+    if (raise || urgent) this.#wakeup.raise();
+  }
+
+  async run(outbox: Outbox, signal: AbortSignal): Promise<void> {
+    for (;;) await (this.#carrying ? this.#carry(outbox, signal) : this.#follow(outbox, signal));
+  }
+
+  // A follower: publish, then look at leisure.
+
+  async #follow(outbox: Outbox, signal: AbortSignal): Promise<void> {
+    const pending = outbox.pending();
+    if (pending.length === 0) {
+      this.#urgent = false;
+      this.#announced.clear();
+      await this.#wakeup.wait(this.#log.env, Number.POSITIVE_INFINITY, signal);
+      return;
+    }
+    if (activeProducers(await this.#log.head.newest({ signal })) === 1) {
+      this.#takeOver();
+      return;
+    }
+    if (await this.#announce(pending, signal)) return;
+    const dueMs = this.#lookDueMs(pending);
+    if (dueMs > 0) {
+      await this.#wakeup.wait(this.#log.env, dueMs, signal);
+      return;
+    }
+    await this.#look(outbox, signal);
+  }
+
+  /** Publishes intents of batches that have none yet. */
+  async #announce(pending: readonly Descriptor[], signal: AbortSignal): Promise<boolean> {
+    const fresh = pending.filter((batch) => !this.#announced.has(intentName(batch)));
+    if (fresh.length === 0) return false;
+    const published = await Promise.all(
+      fresh.map((batch) => publishIntent(this.#log.store, this.#log.spec.uuid, batch, { signal })),
+    );
+    const now = this.#log.env.monotonic();
+    for (const batch of fresh) this.#announced.set(intentName(batch), now);
+    if (published.includes(false)) this.#takeOver();
+    return true;
+  }
+
+  /** Somebody who waits looks soon; so does whoever has not seen a carrier for long; all others when it is time to let go of the bytes. */
+  #lookDueMs(pending: readonly Descriptor[]): number {
+    const { confirmMs, patienceMs } = this.#settings;
+    const now = this.#log.env.monotonic();
+    const oldestMs = this.#announced.get(intentName(pending[0] as Descriptor)) ?? now;
+    if (this.#lookDelayMs === 0) this.#lookDelayMs = 0.5 + this.#log.env.random();
+    const trusted = now - this.#carrierSeenAtMs < 2 * confirmMs;
+    const delayMs = this.#urgent ? patienceMs / 2 : (trusted ? confirmMs : patienceMs) * this.#lookDelayMs;
+    return Math.max(oldestMs + delayMs, this.#lookedAtMs + Math.min(delayMs, patienceMs / 2)) - now;
+  }
+
+  async #look(outbox: Outbox, signal: AbortSignal): Promise<void> {
+    const { env, head } = this.#log;
+    const begun = env.monotonic();
+    const before = head.known?.version ?? 0;
+    const manifest = await head.jump({ signal });
+    outbox.settle(manifest);
+    this.#lookedAtMs = env.monotonic();
+    this.#lookDelayMs = 0;
+    const oldest = outbox.pending()[0];
+    const announcedMs = oldest && this.#announced.get(intentName(oldest));
+    // Not carried although there was time for it: nobody carries, or this batch cannot be carried. Its owner commits.
+    if (announcedMs !== undefined && begun - announcedMs >= this.#settings.patienceMs / (this.#urgent ? 2 : 1))
+      this.#takeOver();
+    else if (manifest.version > before) this.#carrierSeenAtMs = this.#lookedAtMs;
+    this.#forgetSettled(outbox.pending());
+  }
+
+  #forgetSettled(pending: readonly Descriptor[]): void {
+    const names = new Set(pending.map(intentName));
+    for (const name of this.#announced.keys()) if (!names.has(name)) this.#announced.delete(name);
+  }
+
+  #takeOver(): void {
+    this.#carrying = true;
+    this.#chain = undefined;
+    this.#listed = undefined;
+    this.#idleCycles = 0;
+    this.#vouchedAtMs = this.#log.env.monotonic();
+  }
+
+  // The carrier: list, stage everybody's, PUT; vouch now and then; keep a pace.
+
+  async #carry(outbox: Outbox, signal: AbortSignal): Promise<void> {
+    const { env, head } = this.#log;
+    const begun = env.monotonic();
+    const base = this.#chain ?? (await head.newest({ signal }));
+    const alone = activeProducers(base) === 1;
+    const intents = alone ? undefined : await listIntents(this.#log.store, this.#log.spec.uuid, { signal });
+    if (intents) this.#listed = intents;
+    const own = outbox.pending();
+    const options = { signal, from: this.#chain, fresh: this.#chain === undefined && !alone, vouchLater: true };
+    const attempt = await this.#log.attemptBatches(outbox.holder, own, options, intents);
+    const carried = attempt.result?.carried ?? 0;
+    this.#observer.onAttempt?.({
+      outcome: attempt.outcome,
+      batches: own.length,
+      carried,
+      fragileMs: attempt.fragileMs,
+      version: attempt.manifest.version,
+    });
+    reportExpired(outbox, own, attempt.result?.verdicts);
+    if (attempt.outcome === "created") {
+      this.#chain = attempt.manifest;
+      const staged = attempt.result?.verdicts.filter((v) => v === "staged").length ?? 0;
+      this.#learn(carried + staged, env.monotonic() - begun);
+    } else if (attempt.outcome === "nothing") {
+      this.#idleCycles++;
+    } else {
+      this.#chain = undefined;
+      outbox.settle(attempt.manifest);
+      if (attempt.outcome === "lost" && isOtherCarrier(attempt.manifest, outbox.holder.producer)) return this.#yield();
+      return;
+    }
+    await this.#vouch(outbox, signal, alone);
+    await this.#pace(outbox, begun, alone, signal);
+  }
+
+  #yield(): void {
+    this.#carrying = false;
+    this.#carrierSeenAtMs = this.#log.env.monotonic();
+    this.#lookDelayMs = 0;
+  }
+
+  /** One look vouches for the whole chain of own versions; only then is anything acknowledged or an intent removed. */
+  async #vouch(outbox: Outbox, signal: AbortSignal, alone: boolean): Promise<void> {
+    const chain = this.#chain;
+    if (!chain) return;
+    const spent = this.#listed ? spentIntents(this.#listed, chain.producers) : [];
+    const dueAtMs = this.#vouchedAtMs + vouchMs;
+    if (!alone && !this.#urgent && spent.length < vouchIntents && this.#log.env.monotonic() < dueAtMs) return;
+    this.#vouchedAtMs = this.#log.env.monotonic();
+    const { head } = this.#log;
+    if (!(await head.vouch(chain, { signal }))) {
+      this.#chain = undefined;
+      outbox.settle(await head.load({ signal }));
+      return;
+    }
+    outbox.settle(chain);
+    if (outbox.pending().length === 0) this.#urgent = false;
+    this.#listed = undefined;
+    for (let i = 0; i < spent.length; i += deleteMax)
+      await this.#log.store.delete(spent.slice(i, i + deleteMax), { signal });
+  }
+
+  #learn(batches: number, cycleMs: number): void {
+    const { env } = this.#log;
+    this.#tauMs = this.#tauMs === 0 ? cycleMs : (1 - alpha) * this.#tauMs + alpha * cycleMs;
+    const intervalMs = Math.max(1, env.monotonic() - (this.#cycleEndedAtMs ?? env.monotonic() - cycleMs));
+    this.#cycleEndedAtMs = env.monotonic();
+    this.#batchesPerMs = (1 - alpha) * this.#batchesPerMs + (alpha * batches) / intervalMs;
+    this.#idleCycles = 0;
+  }
+
+  /** Waits until the next cycle: as often as the request budget allows, but never so often that openings and checkpoints cannot get in between. */
+  async #pace(outbox: Outbox, begunMs: number, alone: boolean, signal: AbortSignal): Promise<void> {
+    const { intervalMsMin, intervalMsMax, requestBudget } = this.#settings;
+    const budgetMs = requestsPerCycle / (requestBudget * this.#batchesPerMs);
+    let intervalMs = alone
+      ? aloneIntervalMs
+      : Math.max(intervalMsMin, 2 * this.#tauMs, Math.min(intervalMsMax, budgetMs));
+    if (this.#idleCycles > 0)
+      intervalMs = Math.min(Math.max(idleIntervalMsMax, intervalMs), intervalMs * 2 ** Math.min(this.#idleCycles, 10));
+    const idle = alone && this.#idleCycles > 0 && outbox.pending().length === 0;
+    // Alone and idle there is nothing to list: sleep until the next batch comes.
+    const waitMs = idle ? Number.POSITIVE_INFINITY : begunMs + intervalMs - this.#log.env.monotonic();
+    if (waitMs > 0 && !this.#urgent) await this.#wakeup.wait(this.#log.env, waitMs, signal);
+    else signal.throwIfAborted();
+  }
+}
+
+function intentName(batch: Descriptor): string {
+  return `${batch.seq}.${batch.attempt}`;
+}
+
+/** Commits of batches are signed with the producer's id alone; openings, checkpoints and closes have a blank in theirs. */
+function isOtherCarrier(winner: Manifest, own: string): boolean {
+  return winner.commit.by !== own && !winner.commit.by.includes(" ");
+}

@@ -1,0 +1,146 @@
+/** Finding and carrying intents: anyone may commit anyone's uploaded batches, because a merge is a union by producer state. */
+import { isBatchWeaveError } from "../errors.js";
+import {
+  batchIntentKey,
+  type Descriptor,
+  entryBytes,
+  intentPrefix,
+  type NamespaceSpec,
+  type OpeningIntent,
+  type ProducerState,
+  parseIntentKey,
+  trailerBytes,
+} from "../format/index.js";
+import type { CallOptions, ObjectStore } from "../store/index.js";
+import type { Draft } from "./draft.js";
+import { holds, type SilentFinding, stageBatches, stageOpening } from "./stage.js";
+
+/** Intents read in one go at most; helpers take a prefix, the rest waits for the next commit. */
+export const intentsMax = 16_000;
+
+/** What lies in the intent prefix. */
+export interface Intents {
+  /** Per producer incarnation, in seq order. */
+  readonly batches: ReadonlyMap<string, readonly Descriptor[]>;
+  readonly openings: readonly OpeningIntent[];
+  /** Every key, with what it says, for removing the spent ones. */
+  readonly keys: ReadonlyMap<string, Descriptor | OpeningIntent>;
+  /** Keys that say nothing readable; left to reclaim. */
+  readonly unreadable: number;
+}
+
+export const noIntents: Intents = { batches: new Map(), openings: [], keys: new Map(), unreadable: 0 };
+
+/** Lists the intents: one request per thousand. */
+export async function listIntents(store: ObjectStore, namespace: string, options?: CallOptions): Promise<Intents> {
+  const keys = new Map<string, Descriptor | OpeningIntent>();
+  const batches = new Map<string, Descriptor[]>();
+  const openings: OpeningIntent[] = [];
+  let unreadable = 0;
+  let startAfter: string | undefined;
+  for (let more = true; more && keys.size < intentsMax; ) {
+    const page = await store.list(intentPrefix, { ...options, startAfter });
+    for (const { key } of page.objects) {
+      const intent = parseIntentKey(namespace, key);
+      if (!intent) {
+        unreadable++;
+      } else if (intent.kind === "opening") {
+        openings.push(intent.opening);
+        keys.set(key, intent.opening);
+      } else {
+        const owner = `${intent.batch.producer}/${intent.batch.epoch}/${intent.batch.incarnation}`;
+        batches.set(owner, [...(batches.get(owner) ?? []), intent.batch]);
+        keys.set(key, intent.batch);
+      }
+    }
+    startAfter = page.objects.at(-1)?.key;
+    more = page.more && startAfter !== undefined;
+  }
+  for (const list of batches.values()) list.sort((a, b) => a.seq - b.seq || b.attempt - a.attempt);
+  return { batches, openings, keys, unreadable };
+}
+
+/** Publishes a batch's intent. False: it has too many extents for a name, so the owner must commit it. */
+export async function publishIntent(
+  store: ObjectStore,
+  namespace: string,
+  batch: Descriptor,
+  options?: CallOptions,
+): Promise<boolean> {
+  const key = batchIntentKey(namespace, batch);
+  if (key === undefined) return false;
+  await store.put(key, new Uint8Array(0), options);
+  return true;
+}
+
+/** Stages what may be carried; returns how many batches and openings. Whatever does not fit is its owner's business. */
+export function stageIntents(
+  draft: Draft,
+  spec: NamespaceSpec,
+  intents: Intents,
+  silent: ReadonlyMap<string, SilentFinding>,
+): number {
+  let carried = 0;
+  for (const opening of intents.openings) if (stageOpeningIntent(draft, opening, silent)) carried++;
+  for (const batches of intents.batches.values()) carried += stageCarried(draft, spec, batches);
+  return carried;
+}
+
+/** Only while the epoch is still the one the opener saw: a late intent must not fence a successor. */
+function stageOpeningIntent(draft: Draft, opening: OpeningIntent, silent: ReadonlyMap<string, SilentFinding>): boolean {
+  const inline = draft.producers.get(opening.producer);
+  const found = inline ? undefined : silent.get(opening.producer);
+  // State may be in a table nobody looked into: then only the opener itself, which looks, may open.
+  if (!inline && !found && draft.tables.length > 0) return false;
+  const before = inline?.epoch ?? found?.state.epoch ?? 0;
+  if (before !== opening.before || draft.closed) return false;
+  return !stageOpening(draft, opening.producer, opening.incarnation, found);
+}
+
+function stageCarried(draft: Draft, spec: NamespaceSpec, listed: readonly Descriptor[]): number {
+  const first = listed[0] as Descriptor;
+  const state: ProducerState | undefined = draft.producers.get(first.producer);
+  // Epoch and incarnation must match the base: a zombie's upload is never carried past its successor.
+  if (!state || !holds(state, first) || draft.closed) return 0;
+  let carried = 0;
+  let seq: number = state.seq;
+  for (const batch of listed) {
+    if (batch.seq < seq) continue;
+    // A gap: its intent is late or lost. Carrying on would break the sequence.
+    if (batch.seq > seq || !isWellFormed(batch, spec)) break;
+    try {
+      if (stageBatches(draft, spec, first, [batch])[0] !== "staged") break;
+    } catch (error) {
+      // A poisoned intent is skipped by helpers and fails its owner.
+      if (isBatchWeaveError(error)) break;
+      throw error;
+    }
+    seq++;
+    carried++;
+  }
+  return carried;
+}
+
+/** What can be checked of a descriptor without reading the object. */
+function isWellFormed(batch: Descriptor, spec: NamespaceSpec): boolean {
+  const cells = batch.extents.reduce((sum, e) => sum + e.cells, 0);
+  return (
+    cells === spec.grid.rows * spec.grid.chunks &&
+    batch.extents.every((e) => e.size === e.table + e.cells * entryBytes + trailerBytes)
+  );
+}
+
+/** Intents that a verified state has made useless: committed, fenced, or an opening that happened or was overtaken. */
+export function spentIntents(intents: Intents, producers: ReadonlyMap<string, ProducerState>): string[] {
+  const spent: string[] = [];
+  for (const [key, intent] of intents.keys) {
+    const state = producers.get(intent.producer);
+    if (!state) continue;
+    const done =
+      "before" in intent
+        ? state.epoch > intent.before
+        : state.epoch > intent.epoch || (holds(state, intent) && intent.seq < state.seq);
+    if (done) spent.push(key);
+  }
+  return spent;
+}
