@@ -5,6 +5,7 @@
  * May import: errors, env, observe, format, store, log, cadence, producer, consumer, lifecycle.
  * Promises: these names change only with the version of the package (test/public-api.test.ts holds the list); nothing else is public.
  */
+export type { CadenceSettings } from "./cadence/index.js";
 export {
   type Axis,
   type Cell,
@@ -66,7 +67,7 @@ export {
   safetensorsType,
   type TensorPreview,
 } from "./inspect.js";
-export { type CadenceSettings, type ConsumerOptions, Namespace, type ProducerOptions } from "./namespace.js";
+export { type ConsumerOptions, Namespace, type ProducerOptions } from "./namespace.js";
 export { type Labels, Metrics } from "./observe/index.js";
 export {
   createNamespace,

@@ -1,5 +1,5 @@
 /** A namespace handle: the log of batches behind one URI, and what users do with it. */
-import { dacPolicy, intervalPolicy, type Policy, type PublisherObserver, SoloPublisher } from "./cadence/index.js";
+import { type CadenceSettings, createPublisher, type PublisherObserver } from "./cadence/index.js";
 import { type Consumer, type ConsumerSettings, type JobEnvironment, openConsumer } from "./consumer/index.js";
 import { consumerMetrics } from "./consumer-metrics.js";
 import { assertName, type Grid, type Manifest, type Order } from "./format/index.js";
@@ -16,11 +16,6 @@ import { type Log, laneNumber } from "./log/index.js";
 import type { Metrics } from "./observe/index.js";
 import { Producer, type ProducerObserver, type ProducerSettings } from "./producer/index.js";
 import type { CallOptions } from "./store/index.js";
-
-/** How a producer decides when to commit. */
-export type CadenceSettings =
-  | { readonly kind: "interval"; readonly intervalMs?: number | undefined }
-  | { readonly kind: "dac" };
 
 /** Options of {@link Namespace.producer}. */
 export interface ProducerOptions extends ProducerSettings {
@@ -71,7 +66,7 @@ export class Namespace {
     const { order } = this.#log.spec;
     if (order.kind === "lanes") laneNumber(id, order.lanes);
     const opening = await this.#log.open(id, { signal, takeover });
-    const publisher = new SoloPublisher(this.#log, this.#policy(cadence), this.#publisherMetrics());
+    const publisher = createPublisher(this.#log, cadence, this.#publisherMetrics());
     return new Producer({ log: this.#log, opening, publisher, observer: this.#producerMetrics() }, settings);
   }
 
@@ -114,11 +109,6 @@ export class Namespace {
   ): Promise<{ readonly end: number }> {
     const manifest = await this.#log.close(options);
     return { end: manifest.steps.end };
-  }
-
-  #policy(cadence: CadenceSettings = { kind: "interval" }): Policy {
-    if (cadence.kind === "dac") return dacPolicy(this.#log.env);
-    return intervalPolicy(cadence.intervalMs ?? 200);
   }
 
   #publisherMetrics(): PublisherObserver {
