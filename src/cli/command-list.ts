@@ -1,0 +1,22 @@
+/** Every command by name. Each is loaded only when it is called, so that the command starts fast. */
+import type { Command } from "./command.js";
+
+/** A command before it is loaded. */
+export interface CommandEntry {
+  readonly summary: string;
+  load(): Promise<{ readonly command: Command }>;
+}
+
+/** In the order in which help lists them. */
+export const commands: Readonly<Record<string, CommandEntry>> = {
+  create: { summary: "Create a namespace", load: () => import("./commands/create.js") },
+  ls: { summary: "List namespaces, or the batches of one", load: () => import("./commands/ls.js") },
+  info: { summary: "Show the state of a namespace", load: () => import("./commands/info.js") },
+  inspect: { summary: "Show one batch", load: () => import("./commands/inspect.js") },
+  preview: { summary: "Show what a slice holds, such as tensors", load: () => import("./commands/preview.js") },
+  produce: { summary: "Write batches, synthetic or from files", load: () => import("./commands/produce.js") },
+  consume: { summary: "Read as one rank of a mesh", load: () => import("./commands/consume.js") },
+  close: { summary: "Close a log: no batch after its end", load: () => import("./commands/close.js") },
+  delete: { summary: "Delete a namespace", load: () => import("./commands/delete.js") },
+  probe: { summary: "Check that a store keeps the rules", load: () => import("./commands/probe.js") },
+};

@@ -1,0 +1,180 @@
+/** `batchweave consume`: reads as one rank of a mesh. */
+import { createHash } from "node:crypto";
+import { open as openFile, readFile, rename } from "node:fs/promises";
+import { type Consumer, type Cursor, describeMesh, type GivenMesh, type Share, type StartFrom } from "../../index.js";
+import { invalid } from "../arguments.js";
+import type { Call, Command } from "../command.js";
+import { formatBytes, formatMs } from "../terminal.js";
+
+async function run(call: Call): Promise<undefined> {
+  const { args, open, stopping, terminal } = call;
+  const checkpoints = readCheckpoints(call);
+  const from = await startFrom(call, checkpoints.cursorFile);
+  const limit = args.integer("iterations", { min: 1 }) ?? Number.POSITIVE_INFINITY;
+  const waitSeconds = args.number("wait-timeout");
+  const ns = await open();
+  await using consumer = await ns.consumer({
+    mesh: meshOf(call),
+    rank: args.integer("rank"),
+    from,
+    policy: args.word("policy", ["per-rank", "global-batch"]),
+    layout: args.word("layout", ["contiguous", "zigzag"]),
+    rowsPerRank: args.integer("rows-per-rank", { min: 1 }),
+    prefetchBytesMax: args.integer("prefetch-bytes", { min: 1 }),
+    waitTimeoutMs: waitSeconds === undefined ? undefined : 1_000 * waitSeconds,
+    signal: stopping.signal,
+  });
+  const { rank, worldSize } = consumer.place;
+  terminal.note(`rank ${rank} of ${worldSize} (${describeMesh(consumer.mesh)}) from row ${consumer.cursor.row}`);
+  const seen = await follow(call, consumer, limit, checkpoints);
+  if (checkpoints.cursorFile !== undefined) await saveCursor(checkpoints.cursorFile, consumer.cursor);
+  const leftover = consumer.leftoverRows ? `; ${consumer.leftoverRows} rows were too few for one more iteration` : "";
+  const wait = formatMs(call.metrics.value("batchweave_data_wait_seconds"));
+  terminal.note(`${seen.iterations} iterations, ${formatBytes(seen.bytes)}, waited ${wait} for data${leftover}`);
+  return undefined;
+}
+
+async function follow(
+  { args, terminal, stopping, metrics }: Call,
+  consumer: Consumer,
+  limit: number,
+  checkpoints: Checkpoints,
+): Promise<{ iterations: number; bytes: number }> {
+  const withSlices = args.flag("slices");
+  const seen = { iterations: 0, bytes: 0 };
+  try {
+    for await (const share of consumer) {
+      const digest = digestOf(share);
+      seen.bytes += share.slices.reduce((sum, slice) => sum + slice.bytes.length, 0);
+      seen.iterations++;
+      const line = { iteration: share.iteration, digest, ...(withSlices ? { slices: sliceDigests(share) } : {}) };
+      if (terminal.isJson) terminal.result(line, "");
+      else terminal.progress("iteration", share.iteration, undefined, lagText(metrics.value("batchweave_lag_steps")));
+      if ((share.iteration + 1) % checkpoints.every === 0) await checkpoints.save(share.next);
+      if (seen.iterations >= limit) break;
+    }
+  } catch (error) {
+    if (!stopping.signal.aborted) throw error;
+  }
+  return seen;
+}
+
+function lagText(steps: number): string {
+  return steps === 0 ? "at the end of the log" : `${steps} steps behind`;
+}
+
+/** sha256 of all bytes of the share, in order. */
+function digestOf(share: Share): string {
+  const hash = createHash("sha256");
+  for (const { bytes } of share.slices) hash.update(bytes);
+  return hash.digest("hex");
+}
+
+/** `[step, row, chunk, sha256]` of each slice. */
+function sliceDigests(share: Share): [number, number, number, string][] {
+  return share.slices.map(({ step, row, chunk, bytes }) => [
+    step,
+    row,
+    chunk,
+    createHash("sha256").update(bytes).digest("hex"),
+  ]);
+}
+
+function meshOf({ args }: Call): GivenMesh {
+  const size = (axis: string): number | undefined => args.integer(axis, { min: 1 });
+  return { dp: size("dp"), cp: size("cp"), tp: size("tp"), pp: size("pp"), ep: size("ep"), order: args.text("order") };
+}
+
+interface Checkpoints {
+  readonly every: number;
+  readonly cursorFile: string | undefined;
+  save(cursor: Cursor): Promise<void>;
+}
+
+function readCheckpoints({ args }: Call): Checkpoints {
+  const cursorFile = args.text("cursor-file");
+  const every = args.integer("checkpoint-every", { min: 1 });
+  if (every !== undefined && cursorFile === undefined)
+    throw invalid("--checkpoint-every needs --cursor-file FILE to save the cursor in.");
+  return {
+    every: every ?? (cursorFile === undefined ? Number.POSITIVE_INFINITY : 1),
+    cursorFile,
+    save: async (cursor) => {
+      if (cursorFile !== undefined) await saveCursor(cursorFile, cursor);
+    },
+  };
+}
+
+/** Written whole or not at all: a crash leaves the cursor before or this one. */
+async function saveCursor(path: string, cursor: Cursor): Promise<void> {
+  const next = `${path}.next`;
+  const file = await openFile(next, "w");
+  try {
+    await file.writeFile(`${JSON.stringify(cursor)}\n`);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  await rename(next, path);
+}
+
+/** `--from`, or the cursor file of an earlier run, or the beginning. */
+async function startFrom({ args }: Call, cursorFile: string | undefined): Promise<StartFrom> {
+  const text = args.text("from");
+  if (text === undefined) return (cursorFile && (await readCursor(cursorFile, true))) || "earliest";
+  if (text.startsWith("@")) return (await readCursor(text.slice(1), false)) as string;
+  const place = /^(step|row):(\d{1,15})$/.exec(text);
+  if (place) return place[1] === "step" ? { step: Number(place[2]) } : { row: Number(place[2]) };
+  return text;
+}
+
+async function readCursor(path: string, mayBeAbsent: boolean): Promise<string | undefined> {
+  try {
+    return await readFile(path, "utf8");
+  } catch (cause) {
+    if (mayBeAbsent && (cause as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw invalid(`The cursor file ${path} cannot be read: ${(cause as Error).message}.`, { path });
+  }
+}
+
+export const command: Command = {
+  usage: "URI [--dp D] [--cp C] [--tp T] [--pp P] [--rank R] [--from PLACE]",
+  about:
+    'Reads the shares of one rank until the log is closed. With --json it prints one line per iteration,\n{"iteration":N,"digest":"<sha256 of the share\'s bytes in order>"}. Mesh and rank default to RANK, WORLD_SIZE and friends.\nOne batch feeds any mesh: dp may be any size, cp must divide the chunks.',
+  positionals: ["URI"],
+  options: {
+    dp: { value: "D", help: "Data-parallel size." },
+    cp: { value: "C", help: "Context-parallel size (default 1)." },
+    tp: { value: "T", help: "Tensor-parallel size (default 1); its ranks read the same bytes." },
+    pp: { value: "P", help: "Pipeline-parallel size (default 1); its ranks read the same bytes." },
+    ep: { value: "E", help: "Expert-parallel size (default 1)." },
+    order: {
+      value: "ORDER",
+      help: "Rank order: megatron (default), megatron-pp-dp, torchtitan, or axes such as tp-cp-dp-pp.",
+    },
+    rank: { value: "R", help: "Which rank of the mesh." },
+    from: {
+      value: "PLACE",
+      help: "earliest (default), latest, step:N, row:N, a cursor's JSON, or @FILE that holds one.",
+    },
+    policy: {
+      value: "POLICY",
+      help: "per-rank (default): dp rows an iteration. global-batch: one batch an iteration.",
+    },
+    layout: { value: "LAYOUT", help: "contiguous (default) or zigzag (Megatron)." },
+    "rows-per-rank": { value: "N", help: "Rows of a rank in an iteration (default 1)." },
+    "prefetch-bytes": { value: "B", help: "Bytes read ahead at most (default 256m)." },
+    "wait-timeout": { value: "SECONDS", help: "Fail after waiting so long for a batch (default 600)." },
+    iterations: { value: "N", help: "Stop after so many iterations." },
+    slices: { help: "With --json: add [step, row, chunk, sha256] of every slice." },
+    "cursor-file": { value: "FILE", help: "Go on from this file if it is there; save the cursor in it." },
+    "checkpoint-every": { value: "N", help: "Save every N iterations (default 1), and when it stops." },
+  },
+  examples: [
+    "batchweave consume file:///data/run --dp 4 --cp 2 --rank 0",
+    "batchweave consume file:///data/run --dp 6 --rank 5 --from step:100 --json",
+    "batchweave consume file:///data/run --rank 0 --cursor-file rank-0.json --checkpoint-every 50",
+  ],
+  isLong: true,
+  run,
+};

@@ -1,0 +1,47 @@
+/** `batchweave delete`: removes a namespace, after being sure that somebody means it. */
+import { createInterface } from "node:readline/promises";
+import { BatchWeaveError, deleteNamespace } from "../../index.js";
+import type { Call, Command } from "../command.js";
+import { durabilityOf } from "../run.js";
+
+async function confirm({ args, stopping }: Call): Promise<void> {
+  if (args.flag("yes")) return;
+  const refuse = (why: string): never => {
+    throw new BatchWeaveError(
+      "NOT_EMPTY",
+      `${args.uri} was not deleted: ${why}. Pass --yes to delete every object of it.`,
+      { uri: args.uri },
+    );
+  };
+  if (!process.stdin.isTTY || args.flag("json")) refuse("nobody is at a terminal to confirm it");
+  const prompt = createInterface({ input: process.stdin, output: process.stderr });
+  try {
+    const question = `This deletes every batch of the namespace. Type its URI to go on:\n${args.uri}\n> `;
+    const answer = await prompt.question(question, { signal: stopping.signal });
+    if (answer.trim() !== args.uri) refuse("what was typed is not its URI");
+  } finally {
+    prompt.close();
+  }
+}
+
+async function run(call: Call): Promise<undefined> {
+  const { args, terminal, metrics, stopping } = call;
+  await confirm(call);
+  const { deleted } = await deleteNamespace(args.uri, {
+    metrics,
+    signal: stopping.signal,
+    storeSettings: { durability: durabilityOf(args) },
+  });
+  terminal.result({ uri: args.uri, deleted }, `${args.uri} is gone: ${deleted} objects were deleted.`);
+  return undefined;
+}
+
+export const command: Command = {
+  usage: "URI [--yes]",
+  about:
+    "Deletes every object of a namespace, namespace.json first, so that nobody opens half of one. Goes on where an interrupted\ndeletion stopped. Asks for the URI on a terminal; elsewhere it needs --yes.",
+  positionals: ["URI"],
+  options: { yes: { help: "Do not ask." } },
+  examples: ["batchweave delete file:///data/run", "batchweave delete file:///data/run --yes"],
+  run,
+};

@@ -1,0 +1,98 @@
+/** `batchweave info`: the state of a namespace, once or again and again. */
+import type { Env, NamespaceInfo } from "../../index.js";
+import type { Call, Command } from "../command.js";
+import { formatMs, table } from "../terminal.js";
+import { orderText } from "./create.js";
+
+const producersShownMax = 20;
+
+async function run({ args, terminal, open, stopping, env, metrics }: Call): Promise<undefined> {
+  const ns = await open();
+  const { signal } = stopping;
+  if (!args.flag("watch")) {
+    const info = await ns.info({ signal });
+    terminal.result(info, () => describe(info, env).join("\n"));
+    return undefined;
+  }
+  const intervalMs = 1_000 * (args.number("interval") ?? 1);
+  let before = { version: -1, end: 0, atMs: env.monotonic() };
+  while (!signal.aborted) {
+    const info = await ns.info({ signal }).catch(ifStopped(signal));
+    if (!info) break;
+    const { end, trim } = info.steps;
+    metrics.set("batchweave_head_version", "Newest manifest version seen.", info.version);
+    metrics.set("batchweave_end_step", "First step that is not visible yet.", end);
+    metrics.set("batchweave_trim_step", "First step still promised.", trim);
+    const atMs = env.monotonic();
+    const perSecond = before.version < 0 ? 0 : (1_000 * (end - before.end)) / Math.max(1, atMs - before.atMs);
+    const summary = `version ${info.version}  steps ${trim}-${end}  ${perSecond.toFixed(1)} steps/s${info.closed ? "  closed" : ""}`;
+    if (info.version !== before.version || terminal.isLive) {
+      if (terminal.isJson) terminal.result(info, "");
+      else terminal.live([...describe(info, env), "", `${perSecond.toFixed(1)} steps/s; Ctrl-C ends`], summary);
+    }
+    before = { version: info.version, end, atMs };
+    if (info.closed) break;
+    await env.sleep(intervalMs, signal).catch(ifStopped(signal));
+  }
+  return undefined;
+}
+
+/** Swallows the reason of an abort, nothing else. */
+function ifStopped(signal: AbortSignal): (error: unknown) => undefined {
+  return (error) => {
+    if (!signal.aborted) throw error;
+  };
+}
+
+function describe(info: NamespaceInfo, env: Env): string[] {
+  const { trim, end } = info.steps;
+  const { rows, chunks } = info.grid;
+  const age = formatMs(Math.max(0, env.now() - info.lastCommit.timeMs));
+  const count = end - trim;
+  const lines = [
+    info.uri,
+    `  uuid      ${info.uuid}`,
+    `  grid      ${rows} rows x ${chunks} chunks, order ${orderText(info.order)}`,
+    `  steps     ${count === 0 ? `none yet, the next is ${end}` : `${trim} to ${end - 1}`} (${count} batches, ${count * rows} rows), ${info.closed ? "closed" : "open"}`,
+    `  version   ${info.version}, ${info.version === 0 ? "nothing committed yet" : `committed ${age} ago by ${info.lastCommit.by}`}`,
+  ];
+  if (info.boundary > 0 || trim > 0) lines.push(`  reclaim   trim ${trim}, boundary ${info.boundary}`);
+  for (const { uri, steps } of info.origins) lines.push(`  fork of   ${uri} (${steps} steps)`);
+  for (const { uri, from, to } of info.forks) lines.push(`  forked    ${uri} holds steps ${from} to ${to - 1}`);
+  if (info.waiting) {
+    const { batches, missingStep, lane } = info.waiting;
+    lines.push(
+      `  waiting   ${batches} batches wait for step ${missingStep}, which is ${lane}'s: is its producer alive?`,
+    );
+  }
+  return [...lines, ...producerLines(info), ...checkpointLines(info)];
+}
+
+function producerLines({ producers, silentTables }: NamespaceInfo): string[] {
+  if (producers.length === 0) return [];
+  const shown = producers.slice(0, producersShownMax).map((p) => [`  ${p.id}`, p.epoch, p.seq, p.version]);
+  const lines = ["", ...table(["  producer", "epoch", "batches", "last version"], shown).split("\n")];
+  if (producers.length > shown.length) lines.push(`  and ${producers.length - shown.length} more (--json lists all)`);
+  if (silentTables > 0) lines.push(`  and those long silent, in ${silentTables} sealed tables`);
+  return lines;
+}
+
+function checkpointLines({ checkpoints }: NamespaceInfo): string[] {
+  if (checkpoints.length === 0) return [];
+  const rows = checkpoints.map((c) => [`  ${c.group}`, c.id, c.iteration, c.step, c.row]);
+  return ["", ...table(["  group", "checkpoint", "iteration", "step", "row"], rows).split("\n")];
+}
+
+export const command: Command = {
+  usage: "URI [--watch] [--interval SECONDS]",
+  about:
+    "Shows grid, steps, producers and checkpoints of a namespace at its head. --watch goes on until the log is closed.",
+  positionals: ["URI"],
+  options: {
+    watch: { help: "Look again and again; with --json one line for each new version." },
+    interval: { value: "SECONDS", help: "With --watch: time between two looks (default 1)." },
+  },
+  examples: ["batchweave info file:///data/run", "batchweave info file:///data/run --watch --metrics 9464"],
+  isLong: true,
+  run,
+};

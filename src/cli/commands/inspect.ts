@@ -1,0 +1,72 @@
+/** `batchweave inspect`: one batch, or one slice of it. */
+import { createHash } from "node:crypto";
+import type { BatchInfo, Namespace, SliceInfo } from "../../index.js";
+import type { Call, Command } from "../command.js";
+import { formatBytes, table } from "../terminal.js";
+
+const slicesShownMax = 64;
+
+async function run({ args, terminal, open, stopping }: Call): Promise<undefined> {
+  const step = args.requiredInteger("step");
+  const slice = args.pair("slice");
+  const ns = await open();
+  const { signal } = stopping;
+  if (slice) {
+    const found = await sliceDetails(ns, step, slice, signal);
+    terminal.result(found, () => Object.entries(found).map(line).join("\n"));
+    return undefined;
+  }
+  const batch = await ns.inspect(step, { signal });
+  terminal.result(batch, () => describe(batch).join("\n"));
+  return undefined;
+}
+
+async function sliceDetails(
+  ns: Namespace,
+  step: number,
+  [row, chunk]: readonly [number, number],
+  signal: AbortSignal,
+): Promise<SliceInfo & { step: number; sha256: string }> {
+  const bytes = await ns.readSlice({ step, row, chunk }, { signal });
+  const { slices } = await ns.inspect(step, { signal });
+  const info = slices[row * ns.grid.chunks + chunk] as SliceInfo;
+  return { step, ...info, sha256: createHash("sha256").update(bytes).digest("hex") };
+}
+
+function line([name, value]: readonly [string, unknown]): string {
+  return `  ${name.padEnd(12)} ${typeof value === "string" ? value : JSON.stringify(value)}`;
+}
+
+function describe(batch: BatchInfo): string[] {
+  const { slices, keys, step, ...facts } = batch;
+  const shown = slices.slice(0, slicesShownMax);
+  const rows = shown.map((s) => [s.row, s.chunk, s.bytes, s.storedBytes, s.encoding, s.offset]);
+  const bytes = slices.reduce((sum, slice) => sum + slice.bytes, 0);
+  const lines = [
+    `step ${step}: ${slices.length} slices, ${formatBytes(bytes)}`,
+    ...Object.entries(facts)
+      .filter(([, value]) => value !== undefined)
+      .map(line),
+    ...keys.map((key) => line(["object", key])),
+    "",
+    ...table(["row", "chunk", "bytes", "stored", "encoding", "offset"], rows).split("\n"),
+  ];
+  if (slices.length > shown.length) lines.push(`and ${slices.length - shown.length} more (--json lists all)`);
+  return lines;
+}
+
+export const command: Command = {
+  usage: "URI --step N [--slice ROW,CHUNK] [--samples]",
+  about:
+    "Shows what the batch at a step is: who made it, its resume point, its objects and slices. With --slice it reads that slice,\nchecks it and prints its sha256.",
+  positionals: ["URI"],
+  options: {
+    step: { value: "N", help: "Which batch." },
+    slice: { value: "ROW,CHUNK", help: "Only this slice, read and checked." },
+  },
+  examples: [
+    "batchweave inspect file:///data/run --step 12",
+    "batchweave inspect file:///data/run --step 12 --slice 3,0 --json",
+  ],
+  run,
+};

@@ -1,0 +1,5 @@
+#!/usr/bin/env node
+/** The entry of the package's `batchweave` command. */
+import { runCli } from "./run.js";
+
+process.exitCode = await runCli(process.argv.slice(2));

@@ -1,0 +1,88 @@
+/** From arguments to a command and an exit status. */
+import type { Call, Command } from "./command.js";
+import { commands } from "./command-list.js";
+
+/** Runs one command line and gives the exit status. Never throws. */
+export async function runCli(argv: readonly string[]): Promise<number> {
+  // A reader that went away (`| head`) is no failure of ours.
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => process.exit(error.code === "EPIPE" ? 0 : 1));
+  const isJson = argv.includes("--json");
+  try {
+    return await dispatch(argv, isJson);
+  } catch (error) {
+    const { reportFailure } = await import("./failure.js");
+    return reportFailure(error, isJson);
+  }
+}
+
+async function dispatch(argv: readonly string[], isJson: boolean): Promise<number> {
+  const [name = "--help", ...rest] = argv;
+  if (name === "--help" || name === "-h" || name === "help") {
+    const topic = rest[0];
+    if (topic !== undefined && Object.hasOwn(commands, topic)) return await dispatch([topic, "--help"], isJson);
+    const { generalHelp } = await import("./help.js");
+    process.stdout.write(`${generalHelp()}\n`);
+    return 0;
+  }
+  if (name === "--version") {
+    process.stdout.write(`${await packageVersion()}\n`);
+    return 0;
+  }
+  const entry = Object.hasOwn(commands, name) ? commands[name] : undefined;
+  if (!entry) {
+    const { invalid } = await import("./arguments.js");
+    throw invalid(`There is no command ${JSON.stringify(name)}. \`batchweave --help\` lists them.`, { command: name });
+  }
+  const { command } = await entry.load();
+  return await runCommand(name, command, rest, isJson);
+}
+
+async function packageVersion(): Promise<string> {
+  const { readFile } = await import("node:fs/promises");
+  const text = await readFile(new URL("../../../package.json", import.meta.url), "utf8");
+  return (JSON.parse(text) as { version: string }).version;
+}
+
+async function runCommand(name: string, command: Command, argv: readonly string[], isJson: boolean): Promise<number> {
+  const { Arguments } = await import("./arguments.js");
+  const args = new Arguments(name, command, argv);
+  if (args.flag("help")) {
+    const { commandHelp } = await import("./help.js");
+    process.stdout.write(`${commandHelp(name, command)}\n`);
+    return 0;
+  }
+  const [{ Metrics, openNamespace, systemEnv }, { Stopping }, { Terminal }] = await Promise.all([
+    import("../index.js"),
+    import("./stopping.js"),
+    import("./terminal.js"),
+  ]);
+  const terminal = new Terminal(isJson, systemEnv);
+  const stopping = new Stopping();
+  const metrics = new Metrics();
+  const port = command.isLong ? args.integer("metrics", { max: 65_535 }) : undefined;
+  const call: Call = {
+    args,
+    terminal,
+    stopping,
+    env: systemEnv,
+    metrics,
+    open: () =>
+      openNamespace(args.uri, { metrics, signal: stopping.signal, storeSettings: { durability: durabilityOf(args) } }),
+  };
+  const server = port === undefined ? undefined : await import("./metrics-server.js");
+  const served = await server?.serveMetrics(metrics, port as number);
+  if (served) process.stderr.write(isJson ? "" : `metrics on ${served.url}\n`);
+  try {
+    const status = await command.run(call);
+    return status ?? stopping.stopped?.exit ?? 0;
+  } finally {
+    terminal.settle();
+    stopping.dispose();
+    await served?.close();
+  }
+}
+
+/** The `--durability` of a call. */
+export function durabilityOf(args: Call["args"]): "power-loss" | "process-crash" | undefined {
+  return args.word("durability", ["power-loss", "process-crash"]);
+}

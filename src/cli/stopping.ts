@@ -1,0 +1,46 @@
+/** How a command is told to stop: the first SIGINT or SIGTERM asks it to finish cleanly, the second ends it at once. */
+import { constants } from "node:os";
+
+/** The reason of the abort signal; carries the exit status. */
+export class Stopped extends Error {
+  override readonly name = "Stopped";
+  /** 128 + the signal's number, as shells do. */
+  readonly exit: number;
+
+  constructor(signal: "SIGINT" | "SIGTERM") {
+    super(`stopped by ${signal}`);
+    this.exit = 128 + constants.signals[signal];
+  }
+}
+
+/** Listens for signals while a command runs. */
+export class Stopping {
+  readonly #controller = new AbortController();
+  readonly #onSignal: (signal: "SIGINT" | "SIGTERM") => void;
+
+  constructor() {
+    this.#onSignal = (signal) => {
+      const stopped = new Stopped(signal);
+      if (this.#controller.signal.aborted) process.exit(stopped.exit);
+      this.#controller.abort(stopped);
+    };
+    process.on("SIGINT", this.#onSignal);
+    process.on("SIGTERM", this.#onSignal);
+  }
+
+  /** Aborts at the first signal, with a {@link Stopped} as its reason. */
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  /** Why the command was told to stop, if it was. */
+  get stopped(): Stopped | undefined {
+    return this.signal.aborted ? (this.signal.reason as Stopped) : undefined;
+  }
+
+  /** Stops listening. */
+  dispose(): void {
+    process.off("SIGINT", this.#onSignal);
+    process.off("SIGTERM", this.#onSignal);
+  }
+}
