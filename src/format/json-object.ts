@@ -10,7 +10,7 @@ import { asInteger, asRecord, asText, corrupt } from "./shape.js";
 export const formatVersion = 1;
 
 /** What a stored JSON object is. */
-export type ObjectKind = "namespace" | "manifest" | "boundary" | "segment" | "node" | "table" | "root" | "intent";
+export type ObjectKind = "namespace" | "manifest" | "boundary" | "segment" | "node" | "table" | "root";
 
 const endingBytes = ',"crc32":"00000000"}\n'.length;
 const encoder = new TextEncoder();
