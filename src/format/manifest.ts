@@ -20,6 +20,8 @@ import { asFlag, asInteger, asList, asRecord, asText, asTuple, corrupt, unknownF
 export interface CheckpointMark {
   readonly row: Row;
   readonly iteration: number;
+  /** Version that registered it: after a rollback the newest checkpoint need not be the one furthest on. */
+  readonly at: Version;
 }
 
 /** Checkpoints of one training run. */
@@ -34,9 +36,20 @@ export interface CheckpointGroup {
 export interface Pin {
   readonly fork: string;
   readonly uri: string;
+  /** Wall clock in ms; for people. */
+  readonly created: number;
+  /** The fork's `namespace.json` existed after this pin was committed. False: the fork was never finished, or not yet. */
+  readonly confirmed: boolean;
   readonly from: Step;
   readonly to: Step;
   readonly root: NodeRef;
+  readonly rest?: Readonly<Record<string, unknown>> | undefined;
+}
+
+/** What may be changed about a namespace after it was created. */
+export interface ManifestSettings {
+  /** Steps that producers may be ahead of the slowest group's newest checkpoint. Absent: any number. */
+  readonly maxLag?: number | undefined;
   readonly rest?: Readonly<Record<string, unknown>> | undefined;
 }
 
@@ -58,6 +71,9 @@ export interface Manifest {
   readonly tables: readonly NodeRef[];
   readonly checkpoints: ReadonlyMap<string, CheckpointGroup>;
   readonly pins: ReadonlyMap<string, Pin>;
+  readonly settings?: ManifestSettings | undefined;
+  /** A rank waits for this step while producers wait for a checkpoint: means something only while it is the end. */
+  readonly starving?: Step | undefined;
   /** Nothing whose base is below may be staged any more. */
   readonly orphanCutoff: Version;
   /** A hint: number of a boundary marker that existed. */
@@ -67,7 +83,7 @@ export interface Manifest {
 }
 
 const knownFields: ReadonlySet<string> = new Set(
-  "format kind namespace version commit steps closed index tail waiting producers tables checkpoints pins orphanCutoff boundaryHint crc32".split(
+  "format kind namespace version commit steps closed index tail waiting producers tables checkpoints pins settings starving orphanCutoff boundaryHint crc32".split(
     " ",
   ),
 );
@@ -88,14 +104,21 @@ export function encodeManifest(m: Manifest): Uint8Array {
     pins: Object.fromEntries(
       [...m.pins].map(([id, { rest, root, ...pin }]) => [id, { ...pin, root: encodeNodeRef(root), ...rest }]),
     ),
+    ...encodeSettings(m),
     orphanCutoff: m.orphanCutoff,
     boundaryHint: m.boundaryHint,
     ...m.rest,
   });
 }
 
+function encodeSettings({ settings, starving }: Manifest): Record<string, unknown> {
+  const { rest, ...known } = settings ?? {};
+  const all = { ...known, ...rest };
+  return { ...(Object.keys(all).length > 0 ? { settings: all } : {}), ...(starving === undefined ? {} : { starving }) };
+}
+
 function encodeGroup(group: CheckpointGroup): Record<string, unknown> {
-  const live = Object.fromEntries([...group.live].map(([id, mark]) => [id, [mark.row, mark.iteration]]));
+  const live = Object.fromEntries([...group.live].map(([id, mark]) => [id, [mark.row, mark.iteration, mark.at]]));
   return { live, released: group.released, ...group.rest };
 }
 
@@ -125,6 +148,7 @@ export function decodeManifest(bytes: Uint8Array, where: string, namespace: stri
     tables: asList(f["tables"], where, "tables").map((ref) => decodeNodeRef(ref, where)),
     checkpoints: decodeMap(f["checkpoints"], where, "checkpoints", (value) => decodeGroup(value, where)),
     pins: decodeMap(f["pins"], where, "pins", (value) => decodePin(value, where)),
+    ...decodeSettings(f, where),
     orphanCutoff: asVersion(asInteger(f["orphanCutoff"], where, "orphanCutoff")),
     boundaryHint: asInteger(f["boundaryHint"], where, "boundaryHint"),
     rest: unknownFields(f, knownFields, where),
@@ -133,6 +157,17 @@ export function decodeManifest(bytes: Uint8Array, where: string, namespace: stri
     corrupt(where, "its tail does not reach its end step");
   if (manifest.steps.trim > manifest.steps.end) corrupt(where, "its trim lies above its end step");
   return manifest;
+}
+
+const settingsFields: ReadonlySet<string> = new Set(["maxLag"]);
+
+function decodeSettings(f: Record<string, unknown>, where: string): Pick<Manifest, "settings" | "starving"> {
+  const starving = f["starving"] === undefined ? {} : { starving: asStep(asInteger(f["starving"], where, "starving")) };
+  if (f["settings"] === undefined) return starving;
+  const record = asRecord(f["settings"], where, "settings");
+  const maxLag =
+    record["maxLag"] === undefined ? {} : { maxLag: asInteger(record["maxLag"], where, "settings.maxLag") };
+  return { settings: { ...maxLag, rest: unknownFields(record, settingsFields, where) }, ...starving };
 }
 
 function decodeWaiting(value: unknown, where: string): Map<Step, Descriptor> {
@@ -155,23 +190,26 @@ const groupFields: ReadonlySet<string> = new Set(["live", "released"]);
 function decodeGroup(value: unknown, where: string): CheckpointGroup {
   const record = asRecord(value, where, "checkpoint group");
   const live = decodeMap(record["live"], where, "live", (mark) => {
-    const [row, iteration] = asTuple(mark, 2, where, "checkpoint");
+    const [row, iteration, at] = asTuple(mark, 3, where, "checkpoint");
     return {
       row: asRow(asInteger(row, where, "checkpoint row")),
       iteration: asInteger(iteration, where, "checkpoint iteration"),
+      at: asVersion(asInteger(at, where, "checkpoint version")),
     };
   });
   const released = asList(record["released"], where, "released").map((id) => asText(id, where, "released id"));
   return { live, released, rest: unknownFields(record, groupFields, where) };
 }
 
-const pinFields: ReadonlySet<string> = new Set(["fork", "uri", "from", "to", "root"]);
+const pinFields: ReadonlySet<string> = new Set(["fork", "uri", "created", "confirmed", "from", "to", "root"]);
 
 function decodePin(value: unknown, where: string): Pin {
   const record = asRecord(value, where, "pin");
   return {
     fork: asText(record["fork"], where, "pin.fork"),
     uri: asText(record["uri"], where, "pin.uri"),
+    created: asInteger(record["created"], where, "pin.created"),
+    confirmed: asFlag(record["confirmed"], where, "pin.confirmed"),
     from: asStep(asInteger(record["from"], where, "pin.from")),
     to: asStep(asInteger(record["to"], where, "pin.to")),
     root: decodeNodeRef(record["root"], where),

@@ -25,6 +25,30 @@ export interface Origin {
   /** The pin's root in that ancestor. */
   readonly root: NodeRef;
   readonly ranges: readonly OriginRange[];
+  /** The ancestor is a fork itself: an origin number in *its* descriptors is this position of our own origins. */
+  readonly via?: readonly number[] | undefined;
+}
+
+/** How steps of one ancestor are numbered here, wherever their objects are: for cursors and for people. */
+export interface Ancestor {
+  readonly uuid: string;
+  readonly uri: string;
+  readonly ranges: readonly OriginRange[];
+  /** Its first step that is not shared: there the fork's own steps begin. */
+  readonly until: Step;
+}
+
+/** What a fork has from its ancestors. */
+export interface ForkSpec {
+  readonly origins: readonly Origin[];
+  /** The last inherited descriptors, from a multiple of 64 on; those below `trim` mean nothing. */
+  readonly tail: Run;
+  /** The first step shared. Absent: the lowest of all ranges and the tail. */
+  readonly trim?: Step | undefined;
+  /** Direct parent first. */
+  readonly ancestors?: readonly Ancestor[] | undefined;
+  /** Tables of this namespace with the inherited producers' states. Absent: producers start afresh. */
+  readonly tables?: readonly NodeRef[] | undefined;
 }
 
 /** The parsed `namespace.json`. */
@@ -35,7 +59,7 @@ export interface NamespaceSpec {
   /** Wall clock in ms; for people. */
   readonly created: number;
   /** Set on forks: where steps before the fork live, and the descriptors that did not fill a segment there. */
-  readonly fork?: { readonly origins: readonly Origin[]; readonly tail: Run } | undefined;
+  readonly fork?: ForkSpec | undefined;
   readonly rest: Readonly<Record<string, unknown>>;
 }
 
@@ -45,15 +69,7 @@ export const lanesMax = 4_096;
 const knownFields: ReadonlySet<string> = new Set("format kind namespace grid order created fork crc32".split(" "));
 
 export function encodeNamespace(spec: NamespaceSpec): Uint8Array {
-  const fork = spec.fork && {
-    origins: spec.fork.origins.map((o) => ({
-      uuid: o.uuid,
-      uri: o.uri,
-      root: encodeNodeRef(o.root),
-      ranges: o.ranges.map((r) => [r.at, r.count, r.from]),
-    })),
-    tail: encodeRun(spec.fork.tail),
-  };
+  const fork = spec.fork && encodeFork(spec.fork);
   return sealJson("namespace", spec.uuid, {
     grid: spec.grid,
     order: spec.order,
@@ -61,6 +77,23 @@ export function encodeNamespace(spec: NamespaceSpec): Uint8Array {
     ...(fork ? { fork } : {}),
     ...spec.rest,
   });
+}
+
+function encodeFork(fork: ForkSpec): Record<string, unknown> {
+  const encodeRanges = (ranges: readonly OriginRange[]): unknown[] => ranges.map((r) => [r.at, r.count, r.from]);
+  return {
+    origins: fork.origins.map((o) => ({
+      uuid: o.uuid,
+      uri: o.uri,
+      root: encodeNodeRef(o.root),
+      ranges: encodeRanges(o.ranges),
+      ...(o.via ? { via: o.via } : {}),
+    })),
+    tail: encodeRun(fork.tail),
+    ...(fork.trim === undefined ? {} : { trim: fork.trim }),
+    ...(fork.ancestors ? { ancestors: fork.ancestors.map((a) => ({ ...a, ranges: encodeRanges(a.ranges) })) } : {}),
+    ...(fork.tables ? { tables: fork.tables.map(encodeNodeRef) } : {}),
+  };
 }
 
 export function decodeNamespace(bytes: Uint8Array, where: string): NamespaceSpec {
@@ -93,25 +126,55 @@ function decodeOrder(value: unknown, where: string): Order {
   );
 }
 
-function decodeFork(value: unknown, where: string): NonNullable<NamespaceSpec["fork"]> {
+function decodeFork(value: unknown, where: string): ForkSpec {
   const fork = asRecord(value, where, "fork");
   const origins = asList(fork["origins"], where, "fork.origins").map((item) => {
     const origin = asRecord(item, where, "origin");
+    const via = origin["via"];
     return {
       uuid: asText(origin["uuid"], where, "origin.uuid"),
       uri: asText(origin["uri"], where, "origin.uri"),
       root: decodeNodeRef(origin["root"], where),
-      ranges: asList(origin["ranges"], where, "origin.ranges").map((r) => {
-        const [at, count, from] = asTuple(r, 3, where, "range");
-        return {
-          at: asStep(asInteger(at, where, "range at")),
-          count: asInteger(count, where, "range count"),
-          from: asStep(asInteger(from, where, "range from")),
-        };
-      }),
+      ranges: decodeRanges(origin["ranges"], where),
+      ...(via === undefined ? {} : { via: asList(via, where, "via").map((n) => asInteger(n, where, "via")) }),
     };
   });
-  return { origins, tail: decodeRun(fork["tail"], where) };
+  const tail = decodeRun(fork["tail"], where);
+  const { trim, ancestors, tables } = fork;
+  const spec: ForkSpec = {
+    origins,
+    tail,
+    ...(trim === undefined ? {} : { trim: asStep(asInteger(trim, where, "fork.trim")) }),
+    ...(ancestors === undefined ? {} : { ancestors: decodeAncestors(ancestors, where) }),
+    ...(tables === undefined
+      ? {}
+      : { tables: asList(tables, where, "fork.tables").map((ref) => decodeNodeRef(ref, where)) }),
+  };
+  if ((spec.trim ?? 0) > tail.start + tail.batches.length) corrupt(where, "its trim lies above its first own step");
+  return spec;
+}
+
+function decodeAncestors(value: unknown, where: string): Ancestor[] {
+  return asList(value, where, "fork.ancestors").map((item) => {
+    const ancestor = asRecord(item, where, "ancestor");
+    return {
+      uuid: asText(ancestor["uuid"], where, "ancestor.uuid"),
+      uri: asText(ancestor["uri"], where, "ancestor.uri"),
+      ranges: decodeRanges(ancestor["ranges"], where),
+      until: asStep(asInteger(ancestor["until"], where, "ancestor.until")),
+    };
+  });
+}
+
+function decodeRanges(value: unknown, where: string): OriginRange[] {
+  return asList(value, where, "ranges").map((r) => {
+    const [at, count, from] = asTuple(r, 3, where, "range");
+    return {
+      at: asStep(asInteger(at, where, "range at")),
+      count: asInteger(count, where, "range count"),
+      from: asStep(asInteger(from, where, "range from")),
+    };
+  });
 }
 
 /** Refuses settings that cannot be a namespace. */
@@ -134,18 +197,18 @@ export function assertNamespaceSpec(spec: Pick<NamespaceSpec, "grid" | "order">)
 export function genesisManifest(spec: NamespaceSpec): Manifest {
   const tail: Run = spec.fork?.tail ?? { start: asStep(0), batches: [] };
   const end = asStep(tail.start + tail.batches.length);
-  const from = spec.fork?.origins.flatMap((o) => o.ranges.map((r) => r.at)) ?? [];
+  const lowest = spec.fork?.origins.flatMap((o) => o.ranges.map((r) => r.at)) ?? [];
   return {
     namespace: spec.uuid,
     version: asVersion(0),
     commit: { id: "genesis", by: namespaceKey, time: spec.created },
-    steps: { trim: asStep(Math.min(tail.start, ...from)), end },
+    steps: { trim: spec.fork?.trim ?? asStep(Math.min(tail.start, ...lowest)), end },
     closed: false,
     index: [],
     tail,
     waiting: new Map(),
     producers: new Map(),
-    tables: [],
+    tables: spec.fork?.tables ?? [],
     checkpoints: new Map(),
     pins: new Map(),
     orphanCutoff: asVersion(0),

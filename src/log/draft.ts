@@ -11,6 +11,7 @@ import {
   indexFanout,
   indexKey,
   type Manifest,
+  type ManifestSettings,
   type NodeRef,
   type Pin,
   type ProducerState,
@@ -45,6 +46,8 @@ export class Draft {
   trim: Step;
   closed: boolean;
   orphanCutoff: Version;
+  settings: ManifestSettings | undefined;
+  starving: Step | undefined;
   rest: Record<string, unknown>;
   readonly sealed: SealedObject[] = [];
   readonly #stamp: CommitStamp;
@@ -63,6 +66,8 @@ export class Draft {
     this.trim = base.steps.trim;
     this.closed = base.closed;
     this.orphanCutoff = base.orphanCutoff;
+    this.settings = base.settings;
+    this.starving = base.starving;
     this.rest = { ...base.rest };
     this.#stamp = stamp;
     this.#tail = [...base.tail.batches];
@@ -108,6 +113,9 @@ export class Draft {
       tables: this.tables,
       checkpoints: this.checkpoints,
       pins: this.pins,
+      settings: this.settings,
+      // It says nothing once the end has moved on.
+      starving: this.starving === this.end ? this.starving : undefined,
       orphanCutoff: this.orphanCutoff,
       boundaryHint: Math.max(this.#stamp.boundaryHint, this.base.boundaryHint),
       rest: this.rest,

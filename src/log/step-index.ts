@@ -29,6 +29,8 @@ export interface BatchPlace {
   readonly store: ObjectStore;
   /** The namespace uuid in those objects. */
   readonly namespace: string;
+  /** Position in this namespace's origins when an ancestor holds them. */
+  readonly origin?: number | undefined;
 }
 
 /** Opens an ancestor's store by its uri; passed in, so that the log knows no schemes. */
@@ -163,16 +165,25 @@ export class StepIndex {
       step >= root.tail.start
         ? (root.tail.batches[step - root.tail.start] as Descriptor)
         : await this.#descend(ancestor, root.index, step, options);
-    return { descriptor, store: ancestor.store, namespace: ancestor.namespace };
+    if (descriptor.origin === undefined)
+      return { descriptor, store: ancestor.store, namespace: ancestor.namespace, origin };
+    // The ancestor is a fork itself and inherited this batch: its numbers are not ours.
+    return await this.#placeAt(descriptor, ancestor.via?.[descriptor.origin] ?? Number.MAX_SAFE_INTEGER);
   }
 
   async #place(descriptor: Descriptor): Promise<BatchPlace> {
     if (descriptor.origin === undefined) return { descriptor, store: this.#store, namespace: this.#spec.uuid };
-    const ancestor = await this.#origin(descriptor.origin);
-    return { descriptor, store: ancestor.store, namespace: ancestor.namespace };
+    return await this.#placeAt(descriptor, descriptor.origin);
   }
 
-  async #origin(number: number): Promise<{ store: ObjectStore; namespace: string; root: NodeRef }> {
+  async #placeAt(descriptor: Descriptor, origin: number): Promise<BatchPlace> {
+    const ancestor = await this.#origin(origin);
+    return { descriptor, store: ancestor.store, namespace: ancestor.namespace, origin };
+  }
+
+  async #origin(
+    number: number,
+  ): Promise<{ store: ObjectStore; namespace: string; root: NodeRef; via?: readonly number[] | undefined }> {
     const origin = this.#spec.fork?.origins[number];
     if (!origin)
       throw new BatchWeaveError(
@@ -185,7 +196,7 @@ export class StepIndex {
       store = this.#openOrigin(origin.uri);
       this.#origins.set(origin.uri, store);
     }
-    return { store: await store, namespace: origin.uuid, root: origin.root };
+    return { store: await store, namespace: origin.uuid, root: origin.root, via: origin.via };
   }
 }
 

@@ -102,7 +102,7 @@ function mapOf<T>(value: fc.Arbitrary<T>, maxLength = 3): fc.Arbitrary<Map<strin
 }
 
 const group: fc.Arbitrary<CheckpointGroup> = fc.record({
-  live: mapOf(fc.record({ row: whole.map(asRow), iteration: whole })),
+  live: mapOf(fc.record({ row: whole.map(asRow), iteration: whole, at: whole.map(asVersion) })),
   released: fc.array(producerId, { maxLength: 3 }),
   rest: unknown,
 });
@@ -110,6 +110,8 @@ const group: fc.Arbitrary<CheckpointGroup> = fc.record({
 const pin: fc.Arbitrary<Pin> = fc.record({
   fork: uuid,
   uri: fc.string(),
+  created: whole,
+  confirmed: fc.boolean(),
   from: whole.map(asStep),
   to: whole.map(asStep),
   root: nodeRef,
@@ -130,6 +132,8 @@ export const manifest: fc.Arbitrary<Manifest> = fc
     tables: fc.array(nodeRef, { maxLength: 2 }),
     checkpoints: mapOf(group, 2),
     pins: mapOf(pin, 2),
+    settings: fc.record({ maxLag: whole, rest: unknown }),
+    starving: whole.map(asStep),
     orphanCutoff: whole.map(asVersion),
     boundaryHint: whole,
     rest: unknown,
@@ -165,6 +169,11 @@ export const namespaceSpec: fc.Arbitrary<NamespaceSpec> = fc
           { maxLength: 2 },
         ),
         tail: run({ minLength: 0, maxLength: 3 }),
+        trim: fc.constant(asStep(0)),
+        ancestors: fc.constant([
+          { uuid: "", uri: "x:", ranges: [{ at: asStep(1), count: 2, from: asStep(3) }], until: asStep(5) },
+        ]),
+        tables: fc.array(nodeRef, { maxLength: 2 }),
       }),
       { nil: undefined },
     ),

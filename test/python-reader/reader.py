@@ -105,9 +105,10 @@ class Namespace:
         if version == 0:
             tail = self.fork["tail"]
             starts = [r[0] for o in self.fork["origins"] for r in o["ranges"]]
+            trim = self.fork.get("trim", min([tail["start"], *starts]))
             return {
                 "version": 0,
-                "steps": {"trim": min([tail["start"], *starts]), "end": tail["start"] + len(tail["batches"])},
+                "steps": {"trim": trim, "end": tail["start"] + len(tail["batches"])},
                 "closed": False,
                 "index": [],
                 "tail": tail,
