@@ -147,6 +147,8 @@ export class Prefetch {
   }
 
   async #change(): Promise<void> {
+    // Also before: whoever comes here after the abort would wait for a ring that is over.
+    this.#abort.signal.throwIfAborted();
     await this.changed();
     this.#abort.signal.throwIfAborted();
   }
@@ -213,7 +215,8 @@ export class Prefetch {
       const slices = await this.#guard(plan, manifest, () => reader.fetch(prepared, options));
       return { slices, readMs: preparedMs + log.env.monotonic() - admittedAt };
     } finally {
-      admit();
+      // One that failed early must not let those after it pass those before it, or they could hold what the first one needs.
+      void before.then(admit);
     }
   }
 

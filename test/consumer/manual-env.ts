@@ -1,4 +1,4 @@
-/** An env whose time stands still until a test moves it, and whose chance is a counter. */
+/** An env whose time stands still until a test moves it, and whose chance is the same in every run. */
 import { type Env, idFromBytes, uuidFromBytes } from "../../src/env/index.js";
 
 interface Timer {
@@ -26,8 +26,11 @@ export class ManualEnv implements Env {
   }
 
   random(): number {
-    this.#drawn = (this.#drawn * 1_103_515_245 + 12_345) % 2_147_483_648;
-    return this.#drawn / 2_147_483_648;
+    // Mulberry32: good enough a spread, and the same draws in every run.
+    this.#drawn = (this.#drawn + 0x6d2b79f5) | 0;
+    let t = Math.imul(this.#drawn ^ (this.#drawn >>> 15), 1 | this.#drawn);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296;
   }
 
   id(): string {

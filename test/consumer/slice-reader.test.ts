@@ -4,6 +4,7 @@
  * Method: a memory store that damages, cuts, delays and counts range reads.
  */
 import { createHash } from "node:crypto";
+import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type Consumer, type ConsumerSettings, openConsumer, type Share } from "../../src/consumer/index.js";
 import { isBatchWeaveError } from "../../src/errors.js";
@@ -153,6 +154,40 @@ describe("damage", () => {
     expect(texts(await world.next(consumer))).toEqual([cellText(3, 0, 0)]);
     await consumer.return();
   });
+});
+
+test("whatever the order in which reads come back, and whichever fail once, shares come in order and complete", async () => {
+  const settings = fc.record({
+    rowsPerRank: fc.integer({ min: 1, max: 4 }),
+    prefetchIterationsMax: fc.integer({ min: 1, max: 8 }),
+    prefetchBytesMax: fc.integer({ min: 1, max: 400 }),
+    readsInFlightMax: fc.integer({ min: 1, max: 5 }),
+    footerBytesMax: fc.constantFrom(0, 300, 10_000),
+  });
+  await fc.assert(
+    fc.asyncProperty(settings, async (choice) => {
+      const world = new World({ rows: 3, chunks: 1 });
+      for (let step = 0; step < 4; step++) await world.writer.append(step, { cellsPerExtent: 1 + (step % 3) });
+      await world.writer.log.close();
+      world.store.interfere = async (bytes, _, options) => {
+        await world.env.sleep(world.env.random() * 50, options?.signal);
+        if (world.env.random() < 0.1) throw new Error("once");
+        return bytes;
+      };
+      const consumer = await world.open(choice);
+      const found: string[] = [];
+      for (let isDone = false; !isDone; ) {
+        const result = await world.env.drive(consumer.next()).catch(() => undefined);
+        if (result && !result.done) found.push(...texts(result.value));
+        isDone = result?.done === true;
+      }
+      const rows = 12 - (12 % choice.rowsPerRank);
+      expect(found).toEqual(Array.from({ length: rows }, (_, n) => cellText(Math.floor(n / 3), n % 3, 0)));
+      expect(world.store.inFlightMax).toBeLessThanOrEqual(choice.readsInFlightMax);
+      expect(world.store.inFlight + world.env.pending).toBe(0);
+    }),
+    { numRuns: 40 },
+  );
 });
 
 describe("limits", () => {
