@@ -10,13 +10,15 @@ export interface RetrySettings {
   attemptsMax?: number | undefined;
   /** The first retry waits a random time up to this, each further one up to twice the previous bound. Default 100. */
   firstDelayMs?: number | undefined;
-  /** Upper bound of one wait, unless the store itself asks for more. Default 10,000. */
+  /** Upper bound of one wait; a Retry-After of the store (a minute at most) comes on top. Default 10,000. */
   delayMaxMs?: number | undefined;
   /** Retries that may be spent at once; a success gives back a tenth of one. Keeps a failing store from being buried. Default 50. */
   budgetMax?: number | undefined;
 }
 
 const refundPerSuccess = 0.1;
+/** A store that asks for more than this is asked again after it all the same. */
+const askedDelayMsMax = 60_000;
 
 /**
  * `store`, with STORE_UNAVAILABLE retried on every call but `create`: a create that was applied and whose answer was lost would come back as
@@ -62,7 +64,7 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
 /** What the store asked for (Retry-After), on top of which the jitter spreads those who were told the same. */
 function askedDelayMs(e: BatchWeaveError): number {
   const asked = e.details["retryAfterMs"];
-  return typeof asked === "number" && asked > 0 ? asked : 0;
+  return typeof asked === "number" && asked > 0 ? Math.min(asked, askedDelayMsMax) : 0;
 }
 
 /** Reads on after a short answer. An answer with no bytes at all is the object's end. */

@@ -201,6 +201,7 @@ export function describeStoreConformance(name: string, open: () => Promise<Opene
           const seen = await store.get("torn");
           expect(versions.some((version) => same(seen, version))).toBe(true);
           reads++;
+          await new Promise((resolve) => setImmediate(resolve)); // a cached read would never let the writer go on
         }
         await writer;
         expect(reads).toBeGreaterThan(0);
@@ -360,7 +361,7 @@ export function describeStoreConformance(name: string, open: () => Promise<Opene
     });
 
     test("keys of every allowed kind work", async () => {
-      const keys = [".hidden", "...", "a/.b", "=", "-", "_", "A.b-C_d=9", "x/".repeat(400) + "x", "probe", "a/...."];
+      const keys = [".hidden", "...", "a/.b", "=", "-", "_", "A.b-C_d=9", `${"x/".repeat(400)}x`, "probe", "a/...."];
       for (const key of keys) {
         expect(await store.create(key, bytes(key)), key).toBe("created");
         expect(await store.get(key), key).toEqual(bytes(key));

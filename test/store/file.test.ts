@@ -3,7 +3,16 @@
  * nothing half-visible; leftovers of dead processes are invisible and go away.
  * Method: the conformance suite in both durability settings, real small and read-only mounts, files planted by hand.
  */
-import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, utimesSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { systemEnv } from "../../src/env/index.js";
@@ -75,8 +84,8 @@ describe("layout", () => {
   test("a key that is the folder of another, or goes through another, is refused with the path", async () => {
     await store.put("a/b", bytes("x"));
     for (const key of ["a", "a/b/c"]) {
-      for (const call of [store.create(key, bytes("y")), store.put(key, bytes("y"))]) {
-        const e = await call.catch((error: unknown) => error);
+      for (const write of [() => store.create(key, bytes("y")), () => store.put(key, bytes("y"))]) {
+        const e = await write().catch((error: unknown) => error);
         expect(isBatchWeaveError(e, "INVALID_ARGUMENT") && e.message.includes(join(folder, key)), String(e)).toBe(true);
       }
     }
@@ -227,8 +236,13 @@ describe("a disk that refuses", () => {
       remount(folder, "ro");
       const fresh = await openFileStore(folder, systemEnv);
       for (const one of [store, fresh]) {
-        for (const call of [one.create("a/c", bytes("y")), one.put("a/c", bytes("y")), one.delete(["a/b"])]) {
-          const e = await call.catch((error: unknown) => error);
+        const writes = [
+          () => one.create("a/c", bytes("y")),
+          () => one.put("a/c", bytes("y")),
+          () => one.delete(["a/b"]),
+        ];
+        for (const write of writes) {
+          const e = await write().catch((error: unknown) => error);
           if (!isBatchWeaveError(e, "STORE_DENIED")) throw e;
           expect(e.message).toContain(`${folder}/a/`);
           expect(e.message).toMatch(/read-write/);
@@ -241,11 +255,20 @@ describe("a disk that refuses", () => {
     }
   });
 
-  test("missing permission: STORE_DENIED", async (context) => {
-    if (process.getuid?.() === 0)
-      return context.skip("root is not bound by permission bits; the read-only mount stands in");
+  test("missing permission: STORE_DENIED, for root's tests as an ordinary user", async (context) => {
+    const isRoot = process.geteuid?.() === 0;
+    if (isRoot && !process.seteuid)
+      return context.skip("tests run in a thread as root, whom permission bits do not bind");
+    chmodSync(folder, 0o755);
     mkdirSync(join(folder, "locked"), { mode: 0o500 });
     const locked = await openFileStore(join(folder, "locked"), systemEnv);
-    await expect(locked.create("a", bytes("x"))).rejects.toMatchObject({ code: "STORE_DENIED" });
+    try {
+      if (isRoot) process.seteuid?.(65_534);
+      await expect(locked.create("a", bytes("x"))).rejects.toMatchObject({ code: "STORE_DENIED" });
+      await expect(locked.create("b/c", bytes("x"))).rejects.toMatchObject({ code: "STORE_DENIED" });
+    } finally {
+      if (isRoot) process.seteuid?.(0);
+    }
+    expect(readdirSync(join(folder, "locked"))).toEqual([]);
   });
 });
