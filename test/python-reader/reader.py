@@ -113,7 +113,7 @@ class Namespace:
                 "index": [],
                 "tail": tail,
                 "producers": {},
-                "tables": [],
+                "tables": self.fork.get("tables", []),
             }
         key = f"manifest/{version:020d}.json"
         data = self.store.get(key)
@@ -194,15 +194,19 @@ class Namespace:
         for number, origin in enumerate(self.fork["origins"]):
             for at, count, first in origin["ranges"]:
                 if at <= step < at + count:
-                    return self.origin(number).inherited(origin["root"], first + step - at)
+                    ancestor = self.origin(number)
+                    descriptor = ancestor.inherited(origin["root"], first + step - at)
+                    if len(descriptor) > 7 and descriptor[7] != -1:
+                        return self.origin(origin["via"][descriptor[7]]), descriptor
+                    return ancestor, descriptor
         return self.place(self.descend(manifest["index"], step))
 
     def inherited(self, reference, step):
         root = self.index_object(reference, "root")
         tail = root["tail"]
         if step >= tail["start"]:
-            return self.place(tail["batches"][step - tail["start"]])
-        return self.place(self.descend(root["index"], step))
+            return tail["batches"][step - tail["start"]]
+        return self.descend(root["index"], step)
 
     def place(self, descriptor):
         number = descriptor[7] if len(descriptor) > 7 else -1
