@@ -290,6 +290,27 @@ test("a long log, trimmed, with a boundary, sealed tables and a fork", async () 
   });
   expect(read(paths[1], "--rows-per-rank", "2")).toEqual(lines(302));
 
+  // A fork of the fork: its first 64 steps are sealed there and were inherited, so the objects are the grandparent's, known here as origin 1.
+  let forkRoot = rootRef;
+  await forked.commit((draft) => {
+    forkRoot = draft.seal(encodeRoot(forkSpec.uuid, { index: forked.manifest.index, tail: forked.manifest.tail }));
+  });
+  const parent = {
+    uuid: forkSpec.uuid,
+    uri: pathToFileURL(paths[1]).href,
+    root: forkRoot as NonNullable<typeof forkRoot>,
+    ranges: [{ at: asStep(0), count: 64, from: asStep(200) }],
+    via: [1],
+  };
+  const grandchild: NamespaceSpec = {
+    ...exampleSpec,
+    uuid: "11111111-2222-4333-8444-666666666666",
+    fork: { origins: [parent, { ...origin, ranges: [] }], tail: { start: asStep(64), batches: [] } },
+  };
+  const third = await openFileStore(join(folder, "grandchild"), systemEnv, fast.storeSettings);
+  await third.create("namespace.json", encodeNamespace(grandchild));
+  expect(read(join(folder, "grandchild"), "--rows-per-rank", "2")).toEqual(lines(64));
+
   // A stale writer's manifest below the boundary is not believed, even when nothing else is there.
   await store.delete([7, 8, 9, 10].map((v) => manifestKey(asVersion(v))));
   await store.create(
