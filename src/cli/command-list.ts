@@ -9,6 +9,10 @@ export interface CommandEntry {
 
 /** In the order in which help lists them. */
 export const commands: Readonly<Record<string, CommandEntry>> = {
+  demo: {
+    summary: "Producers, ranks, crashes and a proof, on this machine",
+    load: () => import("./commands/demo.js"),
+  },
   create: { summary: "Create a namespace", load: () => import("./commands/create.js") },
   ls: { summary: "List namespaces, or the batches of one", load: () => import("./commands/ls.js") },
   info: { summary: "Show the state of a namespace", load: () => import("./commands/info.js") },

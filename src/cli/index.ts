@@ -7,4 +7,3 @@
  * content, 1 any other failure, 130 and 143 stopped by a signal; a failure is one sentence, never a stack unless BATCHWEAVE_DEBUG is set.
  */
 export { runCli } from "./run.js";
-export { type SyntheticBatch, syntheticBatch, syntheticSlice } from "./synthetic.js";
