@@ -11,6 +11,7 @@ export {
   type Cell,
   type ChunkLayout,
   Consumer,
+  type ConsumerCheckpointOptions,
   type ConsumerSettings,
   describeMesh,
   type GivenMesh,
@@ -67,7 +68,8 @@ export {
   safetensorsType,
   type TensorPreview,
 } from "./inspect.js";
-export { type ConsumerOptions, Namespace, type ProducerOptions } from "./namespace.js";
+export type { LagSettings, LiveCheckpoint } from "./lifecycle/index.js";
+export { type CheckpointOptions, type ConsumerOptions, Namespace, type ProducerOptions } from "./namespace.js";
 export { type Labels, Metrics } from "./observe/index.js";
 export {
   createNamespace,

@@ -2,7 +2,7 @@
 import { type CadenceSettings, createPublisher, type PublisherObserver } from "./cadence/index.js";
 import { type Consumer, type ConsumerSettings, type JobEnvironment, openConsumer } from "./consumer/index.js";
 import { consumerMetrics } from "./consumer-metrics.js";
-import { assertName, type Grid, type Manifest, type Order } from "./format/index.js";
+import { assertName, type Cursor, type Grid, type Manifest, type Order } from "./format/index.js";
 import {
   type BatchInfo,
   type BatchListing,
@@ -12,6 +12,17 @@ import {
   readInfo,
   readSlice,
 } from "./inspect.js";
+import {
+  commitMaxLag,
+  type LagObserver,
+  type LagSettings,
+  type LiveCheckpoint,
+  lagGate,
+  liveCheckpoints,
+  registerCheckpoint,
+  releaseCheckpoint,
+  starvationWatch,
+} from "./lifecycle/index.js";
 import { type Log, laneNumber } from "./log/index.js";
 import type { Metrics } from "./observe/index.js";
 import { Producer, type ProducerObserver, type ProducerSettings } from "./producer/index.js";
@@ -24,11 +35,26 @@ export interface ProducerOptions extends ProducerSettings {
   /** False: refuse with FENCED when another process opens the id at the same time, instead of fencing it. */
   readonly takeover?: boolean | undefined;
   readonly cadence?: CadenceSettings | undefined;
+  /** How the producer waits while it is `maxLag` steps ahead of the checkpoints. */
+  readonly lag?: LagSettings | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Options of {@link Namespace.checkpoint}. */
+export interface CheckpointOptions {
+  /** One per training run, so that runs do not disturb each other. Default "default". */
+  readonly group?: string | undefined;
+  /** Release all but the newest so many of the group in the same commit. */
+  readonly keepLast?: number | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
 /** Options of {@link Namespace.consumer}. */
 export interface ConsumerOptions extends ConsumerSettings {
+  /** The training run this rank belongs to: where its checkpoints go unless they say otherwise. Default "default". */
+  readonly group?: string | undefined;
+  /** When a rank that waits for a step nobody may build gives up. */
+  readonly lag?: LagSettings | undefined;
   /** Where mesh and rank come from when they are not given. Default: the process's own environment. */
   readonly environment?: JobEnvironment | undefined;
   /** Ends the consumer: a pending and every later `next()` rejects with its reason. */
@@ -61,20 +87,54 @@ export class Namespace {
 
   /** Opens a producer id, fencing whoever held it, and reads its resume point. */
   async producer(options: ProducerOptions): Promise<Producer> {
-    const { id, takeover, cadence, signal, ...settings } = options;
+    const { id, takeover, cadence, lag, signal, ...settings } = options;
     assertName(id, "Producer id");
     const { order } = this.#log.spec;
     if (order.kind === "lanes") laneNumber(id, order.lanes);
     const opening = await this.#log.open(id, { signal, takeover });
     const publisher = createPublisher(this.#log, cadence, this.#publisherMetrics());
-    return new Producer({ log: this.#log, opening, publisher, observer: this.#producerMetrics() }, settings);
+    const gate = lagGate(this.#log, lag, this.#lagMetrics(id));
+    return new Producer({ log: this.#log, opening, publisher, observer: this.#producerMetrics(), gate }, settings);
   }
 
   /** Opens one rank's view of the log. Mesh and rank default to what the launcher of the job says in the environment. */
   async consumer(options: ConsumerOptions = {}): Promise<Consumer> {
-    const { environment = process.env, signal, ...settings } = options;
+    const { environment = process.env, signal, group, lag, ...settings } = options;
     const observer = consumerMetrics(this.metrics, this.grid);
-    return await openConsumer(this.#log, settings, { environment, signal, observer });
+    const watch = starvationWatch(this.#log, lag);
+    return await openConsumer(this.#log, settings, {
+      environment,
+      signal,
+      observer,
+      register: async (id, cursor, own) => {
+        await this.checkpoint(id, cursor, { group, ...own });
+      },
+      watchStarvation: (starvation, call) => watch({ ...starvation, group }, call),
+    });
+  }
+
+  /**
+   * Registers a checkpoint: the data from `cursor` on stays until it is released. Every rank may call it with the same id and cursor;
+   * another cursor is CHECKPOINT_CONFLICT, an id that was released CHECKPOINT_RELEASED, a cursor below the trim RECLAIMED.
+   */
+  async checkpoint(id: string, cursor: Cursor | string, options: CheckpointOptions = {}): Promise<LiveCheckpoint> {
+    const { signal, ...request } = options;
+    return await registerCheckpoint(this.#log, { id, cursor, ...request }, { signal });
+  }
+
+  /** Releases a checkpoint: the next reclaim may delete what only it kept. */
+  async releaseCheckpoint(id: string, options: Omit<CheckpointOptions, "keepLast"> = {}): Promise<void> {
+    await releaseCheckpoint(this.#log, { id, group: options.group }, { signal: options.signal });
+  }
+
+  /** The live checkpoints, by group, the newest first. */
+  async checkpoints(options?: CallOptions): Promise<readonly LiveCheckpoint[]> {
+    return liveCheckpoints(await this.#log.head.jump(options), this.grid.rows);
+  }
+
+  /** Steps that producers may be ahead of the slowest group's newest checkpoint; undefined removes the limit. */
+  async setMaxLag(maxLag: number | undefined, options?: CallOptions): Promise<void> {
+    await commitMaxLag(this.#log, maxLag, options);
   }
 
   /** The state of the log at its head. */
@@ -109,6 +169,29 @@ export class Namespace {
   ): Promise<{ readonly end: number }> {
     const manifest = await this.#log.close(options);
     return { end: manifest.steps.end };
+  }
+
+  #lagMetrics(producer: string): LagObserver {
+    const { metrics } = this;
+    const waiting = (steps: number): void =>
+      metrics.set(
+        "batchweave_producer_lag_wait_steps",
+        "Steps ahead of the checkpoints while waiting, else 0.",
+        steps,
+        {
+          producer,
+        },
+      );
+    return {
+      onLagWait: ({ lag }) => {
+        metrics.count("batchweave_producer_lag_waits_total", "Times a producer had to wait for a checkpoint.");
+        waiting(lag);
+      },
+      onLagResume: ({ waitedMs }) => {
+        metrics.observeMs("batchweave_producer_lag_wait_seconds", "Time spent waiting for a checkpoint.", waitedMs);
+        waiting(0);
+      },
+    };
   }
 
   #publisherMetrics(): PublisherObserver {

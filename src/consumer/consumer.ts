@@ -1,4 +1,5 @@
 /** The consumer: one rank's view of the log, as an async iterable of shares. */
+import { strict as assert } from "node:assert";
 import { type Cursor, makeCursor } from "../format/index.js";
 import type { Log } from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
@@ -20,9 +21,30 @@ export interface ConsumerParts {
   readonly observer?: ConsumerObserver | undefined;
   /** Accepts cursors of other namespaces. Default: none. */
   readonly acceptCursor?: AcceptCursor | undefined;
+  /** Registers a checkpoint in the log. Default: there are none. */
+  readonly register?: RegisterCheckpoint | undefined;
+  /** Asked now and then while a step is waited for; throws when it can never come. */
+  readonly watchStarvation?: WatchStarvation | undefined;
   /** Ends the consumer: a pending and every later `next()` rejects with its reason. */
   readonly signal?: AbortSignal | undefined;
 }
+
+/** What goes with a checkpoint. */
+export interface ConsumerCheckpointOptions extends CallOptions {
+  /** The training run. Default "default". */
+  readonly group?: string | undefined;
+  /** Release all but the newest so many of the group in the same commit. */
+  readonly keepLast?: number | undefined;
+}
+
+/** Registers a checkpoint. */
+export type RegisterCheckpoint = (id: string, cursor: Cursor, options: ConsumerCheckpointOptions) => Promise<void>;
+
+/** Told what is waited for and for how long. */
+export type WatchStarvation = (
+  starvation: { readonly step: number; readonly waitedMs: number },
+  options: CallOptions,
+) => Promise<void>;
 
 /** What {@link openConsumer} worked out, for {@link Consumer}'s constructor. */
 export interface ConsumerOpening {
@@ -33,8 +55,12 @@ export interface ConsumerOpening {
   readonly limits: ConsumerLimits;
   readonly start: Position;
   readonly observer: ConsumerObserver;
+  readonly parts: Pick<ConsumerParts, "register" | "watchStarvation">;
   readonly signal: AbortSignal | undefined;
 }
+
+/** How often a waiting rank asks whether the step can come at all. */
+const starvationLookMs = 2_000;
 
 /** Timers are set for at most this long, since the platform's cannot hold an unlimited wait. */
 const timerMsMax = 60_000;
@@ -61,7 +87,7 @@ export async function openConsumer(
   // A start that the policy cannot go on from is refused here, not at the first share.
   planIteration(projection, start.row, start.iteration);
   const observer = parts.observer ?? {};
-  return new Consumer({ log, mesh, place, projection, limits, start, observer, signal: parts.signal });
+  return new Consumer({ log, mesh, place, projection, limits, start, observer, parts, signal: parts.signal });
 }
 
 /**
@@ -76,6 +102,7 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
   readonly #limits: ConsumerLimits;
   readonly #observer: ConsumerObserver;
   readonly #signal: AbortSignal | undefined;
+  readonly #parts: ConsumerOpening["parts"];
   readonly #reader: SliceReader;
   #position: Position;
   #prefetch: Prefetch | undefined;
@@ -92,6 +119,7 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
     this.#limits = opening.limits;
     this.#observer = opening.observer;
     this.#signal = opening.signal;
+    this.#parts = opening.parts;
     this.#position = opening.start;
     this.#reader = new SliceReader(opening.log, opening.limits);
   }
@@ -104,6 +132,15 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
   /** At the end of a closed log: how many rows were too few for one more iteration. Undefined before. */
   get leftoverRows(): number | undefined {
     return this.#leftoverRows;
+  }
+
+  /**
+   * Registers a checkpoint: the data from `cursor` on stays until it is released. Call it after the framework's own checkpoint is
+   * durable. Every rank may call it: the same id with the same cursor is registered once.
+   */
+  async checkpoint(id: string, cursor: Cursor = this.cursor, options: ConsumerCheckpointOptions = {}): Promise<void> {
+    assert(this.#parts.register, "a consumer opened from a namespace can register checkpoints");
+    await this.#parts.register(id, cursor, options);
   }
 
   [Symbol.asyncIterator](): this {
@@ -186,8 +223,11 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
         const step = Math.max(manifest.steps.end, wanted.firstStep);
         this.#observer.onWait?.({ iteration: wanted.iteration, step });
       }
+      if (wanted && manifest && wanted.lastStep >= manifest.steps.end)
+        await this.#parts.watchStarvation?.({ step: wanted.lastStep, waitedMs }, { signal: signal ?? this.#signal });
       const leftMs = Math.max(1, this.#limits.waitTimeoutMs - waitedMs);
-      await this.#changeOrTimer(prefetch, Math.min(leftMs, timerMsMax), signal);
+      const lookMs = this.#parts.watchStarvation ? starvationLookMs : timerMsMax;
+      await this.#changeOrTimer(prefetch, Math.min(leftMs, lookMs), signal);
     }
   }
 

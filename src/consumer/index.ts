@@ -6,7 +6,13 @@
  * Promises: every rank yields the same iterations, and together they see each row once, in order; no byte is handed out unchecked;
  * memory is bounded; nothing is written to the store. Ranks that need the same rows read the same bytes.
  */
-export { Consumer, type ConsumerOpening, type ConsumerParts, openConsumer } from "./consumer.js";
+export {
+  Consumer,
+  type ConsumerCheckpointOptions,
+  type ConsumerOpening,
+  type ConsumerParts,
+  openConsumer,
+} from "./consumer.js";
 export type { ConsumerObserver, PollEvent, ShareEvent, WaitEvent } from "./consumer-observer.js";
 export type { ConsumerLimits, ConsumerSettings } from "./consumer-settings.js";
 export {

@@ -1,6 +1,15 @@
 /** The boundary chain: consecutive markers, each announcing that older manifest versions may be deleted. */
+import { strict as assert } from "node:assert";
+import type { Env } from "../env/index.js";
 import { BatchWeaveError } from "../errors.js";
-import { asVersion, type BoundaryMarker, boundaryKey, decodeBoundary, type Version } from "../format/index.js";
+import {
+  asVersion,
+  type BoundaryMarker,
+  boundaryKey,
+  decodeBoundary,
+  encodeBoundary,
+  type Version,
+} from "../format/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
 
 /** Follows the chain. One process holds one; what it has seen never goes back. */
@@ -37,6 +46,22 @@ export class BoundaryChain {
       }
       at = next;
       if (at.n > this.#newest.n) this.#newest = at;
+    }
+  }
+
+  /**
+   * Announces that versions up to `upTo` may be deleted. Returns when the chain shows at least that, whoever wrote it; only then may
+   * anything be deleted. `head` is a verified version, which stays.
+   */
+  async announce(upTo: Version, head: Version, env: Env, options?: CallOptions): Promise<Version> {
+    assert(upTo < head, "the head is never announced");
+    for (let delayMs = 50; ; delayMs = Math.min(2 * delayMs, 5_000)) {
+      const seen = await this.look(options);
+      if (seen >= upTo) return seen;
+      const marker: BoundaryMarker = { n: this.#newest.n + 1, upTo };
+      const outcome = await this.#store.create(boundaryKey(marker.n), encodeBoundary(this.#namespace, marker), options);
+      // Whatever the answer was, the chain itself is read again: another marker may have this number.
+      if (outcome === "unknown") await env.sleep(delayMs * (0.5 + env.random()), options?.signal);
     }
   }
 

@@ -14,4 +14,25 @@ export { type Intents, intentsMax, listIntents, publishIntent, spentIntents } fr
 export { type BatchesResult, Log, type LogParts, type Opening } from "./log.js";
 export { defaultSilence, type SilencePolicy } from "./silent.js";
 export { type BatchVerdict, firstOwnStep, type Holder, holds, laneAheadMax, laneNumber } from "./stage.js";
+export {
+  checkpointGroupsMax,
+  checkpointsMax,
+  type NewCheckpoint,
+  newestFirst,
+  releasedMax,
+  stageCheckpoint,
+  stageRelease,
+} from "./stage-checkpoint.js";
+export {
+  type NewPin,
+  pinsMax,
+  sameRef,
+  stageConfirmation,
+  stageCutoff,
+  stagePin,
+  stagePinCopy,
+  stageSettings,
+  stageTrim,
+  stageUnpin,
+} from "./stage-retention.js";
 export { type BatchPlace, type OpenOrigin, StepIndex } from "./step-index.js";

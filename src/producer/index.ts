@@ -9,6 +9,7 @@
 export { type BatchSlices, resumePointBytesMax } from "./batch-input.js";
 export {
   type AppendOptions,
+  type Gate,
   Producer,
   type ProducerObserver,
   type ProducerParts,

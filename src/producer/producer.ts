@@ -70,7 +70,15 @@ export interface ProducerParts {
   readonly opening: Opening;
   readonly publisher: Publisher;
   readonly observer?: ProducerObserver | undefined;
+  /** Resolves when one more batch may be accepted; `pending` are accepted and not yet in the log. `onWait`: it will take a while. */
+  readonly gate?: Gate | undefined;
 }
+
+/** What a producer asks before it accepts a batch. */
+export type Gate = (
+  pending: number,
+  options: { readonly signal: AbortSignal; readonly onWait: () => void },
+) => Promise<void>;
 
 /** Writes batches for one producer id. A newer holder of the id fences this one. */
 export class Producer implements AsyncDisposable {
@@ -82,6 +90,7 @@ export class Producer implements AsyncDisposable {
   readonly #holder: Holder;
   readonly #publisher: Publisher;
   readonly #observer: ProducerObserver;
+  readonly #gate: Gate | undefined;
   readonly #settings: { readonly [K in keyof ProducerSettings]-?: NonNullable<ProducerSettings[K]> };
   readonly #entries = new Map<number, Entry>();
   readonly #stop = new AbortController();
@@ -104,6 +113,7 @@ export class Producer implements AsyncDisposable {
     this.#nextSeq = parts.opening.state.seq;
     this.#publisher = parts.publisher;
     this.#observer = parts.observer ?? {};
+    this.#gate = parts.gate;
     this.#settings = {
       bufferedBytesMax: settings.bufferedBytesMax ?? 268_435_456,
       bufferedBatchesMax: settings.bufferedBatchesMax ?? 1_024,
@@ -231,6 +241,7 @@ export class Producer implements AsyncDisposable {
   }
 
   async #roomFor(bytes: number, signal: AbortSignal | undefined): Promise<void> {
+    await this.#passGate(signal);
     const { bufferedBytesMax, bufferedBatchesMax } = this.#settings;
     while (
       this.#entries.size > 0 &&
@@ -241,6 +252,14 @@ export class Producer implements AsyncDisposable {
       await this.#change(signal);
       this.#throwIfDone();
     }
+  }
+
+  /** Waits for the gate, which must not wait for batches that the cadence holds back. */
+  async #passGate(signal: AbortSignal | undefined): Promise<void> {
+    if (!this.#gate) return;
+    const stop = signal ? AbortSignal.any([signal, this.#stop.signal]) : this.#stop.signal;
+    await this.#gate(this.#entries.size, { signal: stop, onWait: () => this.#publisher.nudge(true) });
+    this.#throwIfDone();
   }
 
   #pump(): void {

@@ -1,0 +1,27 @@
+/**
+ * lifecycle: how long data lives.
+ *
+ * Owns: checkpoints, backpressure by checkpoints, trim and reclaim, forks and their pins, lineage look-ups, verify.
+ * May import: errors, env, observe, format, store, log, cadence.
+ * Promises: what a live checkpoint, a pin or a producer's resume point needs is never deleted; nothing is deleted before the chain
+ * says so; every function can be interrupted anywhere, run again, and run twice at once.
+ */
+export {
+  type CheckpointRequest,
+  defaultGroup,
+  type LiveCheckpoint,
+  liveCheckpoints,
+  registerCheckpoint,
+  releaseCheckpoint,
+} from "./checkpoint.js";
+export { type Lag, measureLag } from "./lag.js";
+export {
+  commitMaxLag,
+  type LagGate,
+  type LagObserver,
+  type LagSettings,
+  lagGate,
+  type Starvation,
+  type StarvationWatch,
+  starvationWatch,
+} from "./lag-gate.js";

@@ -1,0 +1,143 @@
+/** Backpressure by checkpoints: producers stop `maxLag` steps ahead, and nobody waits for ever for the other side. */
+import { BatchWeaveError } from "../errors.js";
+import type { Manifest } from "../format/index.js";
+import { type Log, stageSettings } from "../log/index.js";
+import type { CallOptions } from "../store/index.js";
+import { type Lag, lagDeadlock, measureLag } from "./lag.js";
+
+/** Settings of {@link lagGate} and {@link starvationWatch}. */
+export interface LagSettings {
+  /** Between two looks while waiting, and the age after which a producer looks again before it accepts. Default 1,000. */
+  readonly pollDelayMs?: number | undefined;
+  /** A producer that waited so long while no checkpoint moved fails with LAG_DEADLOCK. Default 6 hours. */
+  readonly waitMsMax?: number | undefined;
+  /** A rank that waits for a step that no producer may build tells so, and fails, after this. Default 10,000. */
+  readonly deadlockMs?: number | undefined;
+}
+
+/** Told when a producer begins to wait for a checkpoint, and when it goes on. */
+export interface LagObserver {
+  onLagWait?(event: {
+    readonly lag: number;
+    readonly maxLag: number;
+    readonly group: string | undefined;
+    readonly checkpointStep: number;
+  }): void;
+  onLagResume?(event: { readonly waitedMs: number }): void;
+}
+
+/** Called before a batch is accepted, with how many are accepted and not yet seen in the log. `onWait` when it does not resolve at once. */
+export type LagGate = (pending: number, options?: CallOptions & { readonly onWait?: () => void }) => Promise<void>;
+
+const hoursMs = 3_600_000;
+
+/** Sets or removes (`undefined`) maxLag. */
+export async function commitMaxLag(log: Log, maxLag: number | undefined, options?: CallOptions): Promise<void> {
+  if (maxLag !== undefined && !(Number.isSafeInteger(maxLag) && maxLag >= 1)) {
+    throw new BatchWeaveError("INVALID_ARGUMENT", `maxLag must be a whole number of at least 1, not ${maxLag}.`, {
+      maxLag,
+    });
+  }
+  await log.commit<undefined, boolean>(
+    {
+      by: "set maxLag",
+      stage: (draft) => {
+        const done = stageSettings(draft, { maxLag });
+        return { done, result: done };
+      },
+    },
+    { signal: options?.signal, fresh: true },
+  );
+}
+
+/** A producer's side: resolves when one more batch may be accepted. Costs nothing while no maxLag is set. */
+export function lagGate(log: Log, settings: LagSettings = {}, observer: LagObserver = {}): LagGate {
+  const pollDelayMs = settings.pollDelayMs ?? 1_000;
+  const waitMsMax = settings.waitMsMax ?? 6 * hoursMs;
+  const { rows } = log.spec.grid;
+  let lookedAtMs = Number.NEGATIVE_INFINITY;
+  return async (pending, options) => {
+    let manifest = await log.head.newest(options);
+    let begunMs: number | undefined;
+    let movedAtMs = 0;
+    let from = -1;
+    for (;;) {
+      if (manifest.settings?.maxLag === undefined) break;
+      // Others' batches count too, and the newest manifest known may be old.
+      if (log.env.monotonic() - lookedAtMs >= pollDelayMs) {
+        manifest = await log.head.jump(options);
+        lookedAtMs = log.env.monotonic();
+      }
+      const lag = measureLag(manifest, rows);
+      const { maxLag } = manifest.settings ?? {};
+      if (maxLag === undefined || lag.steps + pending < maxLag || manifest.closed) break;
+      const nowMs = log.env.monotonic();
+      if (begunMs === undefined) {
+        begunMs = nowMs;
+        options?.onWait?.();
+        observer.onLagWait?.({ lag: lag.steps, maxLag, group: lag.group, checkpointStep: lag.from });
+      }
+      if (lag.from !== from) {
+        from = lag.from;
+        movedAtMs = nowMs;
+      }
+      if (isStarving(manifest) || nowMs - movedAtMs >= waitMsMax)
+        throw lagDeadlock("This producer", manifest, lag, nowMs - begunMs);
+      await log.env.sleep(pollDelayMs * (0.75 + 0.5 * log.env.random()), options?.signal);
+      manifest = await log.head.newest(options);
+    }
+    if (begunMs !== undefined) observer.onLagResume?.({ waitedMs: log.env.monotonic() - begunMs });
+  };
+}
+
+/** A rank has said that it waits for the very step that no producer may build. */
+function isStarving(manifest: Manifest): boolean {
+  return manifest.starving !== undefined && manifest.starving === manifest.steps.end;
+}
+
+/** What a rank waits for. */
+export interface Starvation {
+  /** The first step it needs that is not visible. */
+  readonly step: number;
+  readonly waitedMs: number;
+  /** The training run it belongs to. */
+  readonly group?: string | undefined;
+}
+
+/** Called by a rank while it waits for a step. Throws LAG_DEADLOCK when no producer can ever build it. */
+export type StarvationWatch = (starvation: Starvation, options?: CallOptions) => Promise<void>;
+
+/**
+ * A rank's side. Producers stop at maxLag and wait for a checkpoint of the slowest group; if that is this rank's own group (or no
+ * checkpoint is live at all) and the rank has read everything, none will come. It commits that it starves, so that producers fail
+ * with the same words instead of waiting, and fails.
+ */
+export function starvationWatch(log: Log, settings: LagSettings = {}): StarvationWatch {
+  const deadlockMs = settings.deadlockMs ?? 10_000;
+  const { rows } = log.spec.grid;
+  return async ({ step, waitedMs, group }, options) => {
+    if (waitedMs < deadlockMs) return;
+    const isStuck = (manifest: Manifest, lag: Lag): boolean => {
+      const maxLag = manifest.settings?.maxLag;
+      const ownIsSlowest = lag.groups <= 1 || lag.group === group;
+      return (
+        maxLag !== undefined && lag.steps >= maxLag && manifest.steps.end <= step && !manifest.closed && ownIsSlowest
+      );
+    };
+    const known = await log.head.newest(options);
+    if (!isStuck(known, measureLag(known, rows))) return;
+    const { manifest, result } = await log.commit<undefined, boolean>(
+      {
+        by: "report starvation",
+        stage: (draft) => {
+          const isStill = isStuck(draft.base, measureLag(draft.base, rows));
+          if (!isStill || draft.starving === draft.end) return { done: true, result: isStill };
+          draft.starving = draft.end;
+          return { done: false, result: true };
+        },
+      },
+      { signal: options?.signal, fresh: true },
+    );
+    if (result) throw lagDeadlock("This rank", manifest, measureLag(manifest, rows), waitedMs);
+  };
+}
