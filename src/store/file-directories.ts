@@ -61,12 +61,15 @@ async function syncDirectory(path: string): Promise<void> {
 /** What is known about the directories under (and of) one root. */
 export class Directories {
   readonly #root: string;
+  readonly #fleeting: string;
   readonly #durable: boolean;
   readonly #known = new Map<string, Known>();
   readonly #syncs = new Map<string, SharedSync>();
 
-  constructor(root: string, durable: boolean) {
+  /** `fleeting`: a directory whose name need not survive power loss, because nothing in it does. */
+  constructor(root: string, fleeting: string, durable: boolean) {
     this.#root = root;
+    this.#fleeting = fleeting;
     this.#durable = durable;
   }
 
@@ -140,7 +143,7 @@ export class Directories {
    */
   async #keepName(path: string, isNew: boolean): Promise<void> {
     const parent = dirname(path);
-    if (parent === path) return;
+    if (parent === path || path === this.#fleeting) return;
     if (path === this.#root && !isNew) return void (await tolerate(this.#sync(parent), "EACCES", "EPERM"));
     if (path.length < this.#root.length && !isNew) return;
     await Promise.all([this.#sync(parent), this.#known.get(parent)?.durable ?? this.ensure(parent).durable]);

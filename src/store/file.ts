@@ -121,7 +121,7 @@ export class FileStore implements ObjectStore {
     this.#temps = temps;
     this.durability = durability;
     this.uri = pathToFileURL(root).href;
-    this.#directories = new Directories(root, durability === "power-loss");
+    this.#directories = new Directories(root, temps.directory, durability === "power-loss");
   }
 
   async create(key: string, body: Body, options?: CallOptions): Promise<CreateOutcome> {
