@@ -75,7 +75,7 @@ export function lagGate(log: Log, settings: LagSettings = {}, observer: LagObser
       if (begunMs === undefined) {
         begunMs = nowMs;
         options?.onWait?.();
-        observer.onLagWait?.({ lag: lag.steps, maxLag, group: lag.group, checkpointStep: lag.from });
+        observer.onLagWait?.({ lag: lag.steps + pending, maxLag, group: lag.group, checkpointStep: lag.from });
       }
       if (lag.from !== from) {
         from = lag.from;
