@@ -15,6 +15,15 @@ export * from "./descriptor.js";
 export { availableEncodings, decodeSlice, encodeSlice } from "./encoding.js";
 export * from "./grid.js";
 export * from "./index-node.js";
+export {
+  batchIntentKey,
+  type Intent,
+  intentShard,
+  intentShards,
+  type OpeningIntent,
+  openingIntentKey,
+  parseIntentKey,
+} from "./intent.js";
 export { crcText, formatVersion, openJson, sealJson } from "./json-object.js";
 export * from "./keys.js";
 export { decodeLineage, encodeLineage, type LineageSample, lineageJsonBytesMax } from "./lineage.js";
@@ -32,4 +41,3 @@ export {
   tensorValues,
 } from "./safetensors.js";
 export { corrupt } from "./shape.js";
-export { batchIntentKey, type Intent, intentShard, intentShards, type OpeningIntent, openingIntentKey, parseIntentKey } from "./intent.js";
