@@ -213,7 +213,17 @@ export class Log {
     return metadata.resumePoint;
   }
 
+  /** Bytes can also be damaged on their way: one more read before the object is called corrupt. */
   async #lastMetadata(producer: string, last: LastBatch, options?: CallOptions): Promise<BatchMetadata> {
+    try {
+      return await this.#readMetadata(producer, last, options);
+    } catch (error) {
+      if (!isBatchWeaveError(error, "CORRUPT")) throw error;
+      return await this.#readMetadata(producer, last, options);
+    }
+  }
+
+  async #readMetadata(producer: string, last: LastBatch, options?: CallOptions): Promise<BatchMetadata> {
     const key = batchKey({ producer, ...last }, last.extent);
     const end = await this.#range(key, last.size - trailerBytes, trailerBytes, options);
     const trailer = decodeTrailer(end, key, this.spec.uuid);
