@@ -1,0 +1,154 @@
+/** The processes of the chaos script: started, aimed at, killed, and started again. */
+import { type ChildProcess, fork } from "node:child_process";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { chaosMesh } from "./chaos-content.js";
+import { type Aim, type PhaseRecord, readPhases } from "./chaos-phase.js";
+
+/** A process by name: what it is and what it runs as. Two names may share a producer id. */
+export interface Role {
+  readonly name: string;
+  readonly kind: "producer" | "rank";
+  readonly id: string;
+}
+
+/** Everybody. `twin-a` and `twin-b` fight for one producer id. */
+export const roles: readonly Role[] = [
+  ...["p0", "p1", "p2"].map((id): Role => ({ name: id, kind: "producer", id })),
+  ...["a", "b"].map((letter): Role => ({ name: `twin-${letter}`, kind: "producer", id: "twin" })),
+  ...Array.from(
+    { length: chaosMesh.dp * chaosMesh.cp },
+    (_, rank): Role => ({ name: `rank-${rank}`, kind: "rank", id: String(rank) }),
+  ),
+];
+
+/** A process that was killed, and what it was doing. */
+export interface Death {
+  readonly role: Role;
+  readonly phases: PhaseRecord;
+}
+
+const worker = fileURLToPath(new URL("./chaos-worker.js", import.meta.url));
+const fencedStatus = 75;
+
+/** The running processes. */
+export class Fleet {
+  readonly #uri: string;
+  readonly #folder: string;
+  readonly #random: () => number;
+  readonly #children = new Map<string, ChildProcess>();
+  readonly #pending = new Set<NodeJS.Timeout>();
+  #deaths: Death[] = [];
+  #wake: (() => void) | undefined;
+  #isFinishing = false;
+  /** Messages of processes that ended in another way than by a kill or as fenced. */
+  readonly failures: string[] = [];
+  fenced = 0;
+
+  constructor(uri: string, folder: string, random: () => number) {
+    this.#uri = uri;
+    this.#folder = folder;
+    this.#random = random;
+  }
+
+  /** Starts everybody. */
+  start(): void {
+    for (const role of roles) this.#launch(role);
+  }
+
+  /** Orders everybody of a kind to die in a phase, the first who reaches it; undefined takes the order back. */
+  arm(kind: Role["kind"], aim: Aim | undefined): void {
+    for (const role of roles) if (role.kind === kind) this.#send(role.name, { aim });
+  }
+
+  /** kill -9, now. False when it is not running at the moment. */
+  kill(name: string): boolean {
+    return this.#children.get(name)?.kill("SIGKILL") ?? false;
+  }
+
+  /** The next death, or undefined after `waitMs` without one. */
+  async death(waitMs: number): Promise<Death | undefined> {
+    if (this.#deaths.length === 0) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, waitMs);
+        this.#wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+    }
+    return this.#deaths.shift();
+  }
+
+  /** Lets producers finish and waits for them; fenced ones are not started again. */
+  async finishProducers(): Promise<void> {
+    this.#isFinishing = true;
+    for (const timer of this.#pending) clearTimeout(timer);
+    const producers = roles.filter(({ kind }) => kind === "producer");
+    await Promise.all(
+      producers.map(({ name }) => {
+        this.#send(name, { finish: true });
+        return this.#ended(name);
+      }),
+    );
+  }
+
+  /** Starts ranks that are down and waits until all have reached the end of the closed log. */
+  async finishRanks(): Promise<void> {
+    const ranks = roles.filter(({ kind }) => kind === "rank");
+    for (const role of ranks) if (!this.#children.has(role.name)) this.#launch(role);
+    await Promise.all(ranks.map(({ name }) => this.#ended(name)));
+  }
+
+  /** Ends whatever still runs. */
+  stop(): void {
+    this.#isFinishing = true;
+    for (const timer of this.#pending) clearTimeout(timer);
+    for (const child of this.#children.values()) child.kill("SIGKILL");
+  }
+
+  async #ended(name: string): Promise<void> {
+    const child = this.#children.get(name);
+    if (child) await new Promise<void>((resolve) => child.once("exit", () => resolve()));
+  }
+
+  #send(name: string, order: object): void {
+    const child = this.#children.get(name);
+    // It may be dying: then the order does not matter any more.
+    if (child?.connected) child.send(order, () => {});
+  }
+
+  #launch(role: Role): void {
+    const { name, kind, id } = role;
+    const child = fork(worker, [kind, this.#uri, this.#folder, name, id], {
+      stdio: ["ignore", "ignore", "pipe", "ipc"],
+    });
+    this.#children.set(name, child);
+    let errors = "";
+    child.stderr?.on("data", (data: Buffer) => {
+      errors = `${errors}${data.toString()}`.slice(-2_000);
+    });
+    child.once("exit", (code, signal) => {
+      this.#children.delete(name);
+      if (signal === "SIGKILL") this.#report({ role, phases: readPhases(join(this.#folder, `${name}.phase`)) });
+      else if (code === fencedStatus) this.fenced++;
+      else if (code !== 0) this.failures.push(`${name} ended with status ${code ?? signal}: ${errors}`);
+      if (code === 0 || this.#isFinishing) return;
+      const isFenced = code === fencedStatus;
+      const timer = setTimeout(
+        () => {
+          this.#pending.delete(timer);
+          this.#launch(role);
+        },
+        // The fenced twin leaves its other half some time to get work done.
+        this.#random() * (isFenced ? 2_000 : 150),
+      );
+      this.#pending.add(timer);
+    });
+  }
+
+  #report(death: Death): void {
+    this.#deaths.push(death);
+    this.#wake?.();
+  }
+}

@@ -1,0 +1,74 @@
+/**
+ * One process of the chaos script: a producer or a rank. Arguments: `producer|rank URI FOLDER NAME ID`. It can be killed at any instant; what it
+ * acknowledged or saw is in files that were written synchronously before it went on.
+ */
+import { appendFileSync, existsSync, openSync, readFileSync, renameSync, writeFileSync, writeSync } from "node:fs";
+import { join } from "node:path";
+import { isBatchWeaveError, openNamespace, openStore, systemEnv } from "../src/index.js";
+import { chaosBatch, chaosMesh, digest } from "./chaos-content.js";
+import { type Aim, PhaseMarker, withPhases } from "./chaos-phase.js";
+
+const [kind, uri, folder, name, id] = process.argv.slice(2) as [string, string, string, string, string];
+const marker = new PhaseMarker(join(folder, `${name}.phase`));
+const store = withPhases(await openStore(uri, { durability: "process-crash" }, systemEnv), marker);
+const finish = new AbortController();
+
+process.on("message", (order: { readonly aim?: Aim; readonly finish?: boolean }) => {
+  if (order.finish) finish.abort();
+  else marker.arm(order.aim);
+});
+// Without a parent there is nobody left to be killed by.
+process.on("disconnect", () => process.exit(3));
+
+/** Status of a producer that somebody else fenced: start it again. */
+const fencedStatus = 75;
+
+async function produce(): Promise<void> {
+  const ns = await openNamespace(uri, { store });
+  const producer = await ns.producer({ id, cadence: { kind: "interval", intervalMs: 20 + 40 * systemEnv.random() } });
+  let counter = (producer.resumePoint as { next: number } | undefined)?.next ?? 0;
+  const acknowledged = join(folder, `${name}.acknowledged`);
+  while (!finish.signal.aborted) {
+    const made = counter;
+    const ticket = await producer.append(chaosBatch(id, made), { resumePoint: { next: made + 1 } });
+    void ticket.committed.then(
+      () => appendFileSync(acknowledged, `${made}\n`),
+      () => {},
+    );
+    counter++;
+    await systemEnv.sleep(80 * systemEnv.random());
+  }
+  await producer.close();
+}
+
+async function consume(): Promise<void> {
+  const cursorPath = join(folder, `${name}.cursor`);
+  const log = openSync(join(folder, `${name}.seen`), "a");
+  const ns = await openNamespace(uri, { store });
+  const from = existsSync(cursorPath) ? readFileSync(cursorPath, "utf8") : "earliest";
+  const consumer = await ns.consumer({
+    mesh: chaosMesh,
+    rank: Number(id),
+    from,
+    pollDelayMs: 20,
+    waitTimeoutMs: 60_000,
+  });
+  // A line that a kill cut off ends here.
+  writeSync(log, "\n");
+  for await (const share of consumer) {
+    const cells = share.slices.map(({ step, row, chunk, bytes }) => [step, row, chunk, digest(bytes)]);
+    writeSync(log, `${JSON.stringify({ iteration: share.iteration, cells })}\n`);
+    if (share.iteration % 7 !== 6) continue;
+    writeFileSync(`${cursorPath}.next`, JSON.stringify(share.next));
+    renameSync(`${cursorPath}.next`, cursorPath);
+  }
+}
+
+try {
+  await (kind === "producer" ? produce() : consume());
+  process.exit(0);
+} catch (error) {
+  if (isBatchWeaveError(error, "FENCED")) process.exit(fencedStatus);
+  process.stderr.write(`${name}: ${error instanceof Error ? error.stack : String(error)}\n`);
+  process.exit(1);
+}

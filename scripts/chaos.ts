@@ -1,0 +1,165 @@
+/**
+ * `npm run chaos -- --rounds 100`: kill -9 of any process at any moment, again and again, real processes on a folder. Three producers, two
+ * processes that fight for one producer id, four ranks. Most kills are aimed at a phase (the process sends itself SIGKILL some turns of the
+ * event loop into it), the others come from outside at a random moment; where each really hit is read from a file that the victim wrote
+ * synchronously. Afterwards the log is verified and what everybody saw and acknowledged must be one history.
+ */
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { parseArgs } from "node:util";
+import { createNamespace } from "../src/index.js";
+import { chaosGrid } from "./chaos-content.js";
+import { type Death, Fleet, roles } from "./chaos-fleet.js";
+import { judge } from "./chaos-judge.js";
+import { commitId, type Phase, phases } from "./chaos-phase.js";
+
+/** mulberry32: kills are drawn from the seed; what the operating system makes of them is not. */
+function seededRandom(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = Math.imul(state ^ (state >>> 15), state | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+const { values } = parseArgs({
+  options: {
+    rounds: { type: "string", default: "100" },
+    seed: { type: "string", default: String(Date.now() % 1_000_000) },
+    json: { type: "boolean", default: false },
+    keep: { type: "boolean", default: false },
+    help: { type: "boolean", default: false },
+  },
+});
+if (values.help) {
+  console.log("npm run chaos -- [--rounds 100] [--seed N] [--json] [--keep]");
+  process.exit(0);
+}
+const rounds = Number(values.rounds);
+const seed = Number(values.seed);
+const random = seededRandom(seed);
+const folder = mkdtempSync(join(tmpdir(), "batchweave-chaos-"));
+const uri = `${pathToFileURL(folder).href}/run`;
+
+/** Kills by the phase they hit; "between" is none of them. */
+const kills: Record<Phase | "between", number> = {
+  upload: 0,
+  sealing: 0,
+  "before commit": 0,
+  "during commit": 0,
+  "after commit": 0,
+  reading: 0,
+  between: 0,
+};
+/** Of the kills during the commit PUT: how many commits were there afterwards. */
+let landed = 0;
+
+/** The phase a kill counts for: the one it was aimed at if it hit that, else the most delicate one under way. */
+function phaseOf({ phases: { active } }: Death, aimed: Phase | undefined): Phase | "between" {
+  if (aimed !== undefined && active[aimed]) return aimed;
+  const delicate: readonly Phase[] = ["during commit", "sealing", "before commit", "after commit", "upload", "reading"];
+  return delicate.find((phase) => active[phase]) ?? "between";
+}
+
+/** Whether the commit that was under way at the kill is in the log. */
+function hasLanded({ phases: { commit } }: Death): boolean {
+  try {
+    return commitId(readFileSync(join(fileURLToPath(uri), (commit as { version: string }).version))) === commit?.id;
+  } catch {
+    return false;
+  }
+}
+
+function count(death: Death, aimed: Phase | undefined): void {
+  const phase = phaseOf(death, aimed);
+  kills[phase]++;
+  if (phase === "during commit" && hasLanded(death)) landed++;
+}
+
+/** One round: a kill aimed at the phase that was hit least, or, every fourth time, at anybody at any moment. */
+async function playRound(fleet: Fleet, round: number): Promise<void> {
+  if (round % 4 === 3) {
+    await new Promise((resolve) => setTimeout(resolve, random() * 400));
+    let victim = roles[Math.floor(random() * roles.length)]?.name as string;
+    while (!fleet.kill(victim)) {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      victim = roles[Math.floor(random() * roles.length)]?.name as string;
+    }
+    const death = await fleet.death(10_000);
+    if (death) count(death, undefined);
+    return;
+  }
+  const phase = phases.reduce((least, one) => (kills[one] < kills[least] ? one : least));
+  const kind = phase === "reading" ? "rank" : "producer";
+  for (let attempt = 0; ; attempt++) {
+    // Later attempts come closer to the beginning of the phase: a fast disk leaves few turns.
+    fleet.arm(kind, { phase, turns: Math.floor((random() * 12) / (attempt + 1)) });
+    const death = await fleet.death(3_000);
+    if (!death && attempt < 20) continue;
+    fleet.arm(kind, undefined);
+    if (death) count(death, phase);
+    return;
+  }
+}
+
+async function main(): Promise<number> {
+  const ns = await createNamespace(uri, { grid: chaosGrid }, { storeSettings: { durability: "process-crash" } });
+  const fleet = new Fleet(uri, folder, random);
+  const begun = performance.now();
+  try {
+    fleet.start();
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    for (let round = 0; round < rounds && fleet.failures.length === 0; round++) {
+      await playRound(fleet, round);
+      if (!values.json && process.stderr.isTTY) process.stderr.write(`\rround ${round + 1} of ${rounds} `);
+    }
+    await fleet.finishProducers();
+    // Kills that came together with an aimed one are kills too.
+    for (let death = await fleet.death(0); death; death = await fleet.death(0)) count(death, undefined);
+    await ns.close();
+    await fleet.finishRanks();
+  } finally {
+    fleet.stop();
+  }
+  const info = await ns.info();
+  const judgement = judge(folder, info);
+  const problems = [...fleet.failures, ...judgement.problems];
+  const missed = rounds >= phases.length ? phases.filter((phase) => kills[phase] === 0) : [];
+  for (const phase of missed) problems.push(`no kill hit the phase "${phase}"; run more rounds`);
+  const total = Object.values(kills).reduce((sum, n) => sum + n, 0);
+  const seconds = Math.round((performance.now() - begun) / 1_000);
+  const { steps, acknowledged, reread } = judgement;
+  const facts = {
+    rounds,
+    seed,
+    seconds,
+    kills: total,
+    ...kills,
+    landed,
+    fenced: fleet.fenced,
+    steps,
+    acknowledged,
+    reread,
+  };
+  if (values.json) console.log(JSON.stringify({ ...facts, problems }));
+  else {
+    for (const [phase, n] of Object.entries(kills)) {
+      const note = phase === "during commit" ? `  (${landed} of them landed)` : "";
+      console.log(`${phase.padEnd(14)} ${String(n).padStart(4)} kills${note}`);
+    }
+    console.log(
+      `${total} kills in ${rounds} rounds and ${seconds} s (seed ${seed}); ${fleet.fenced} times a twin was fenced; ${steps} steps, ${acknowledged} acknowledged, ${reread} slices read again after a kill`,
+    );
+    for (const problem of problems) console.log(`PROBLEM: ${problem}`);
+    console.log(problems.length === 0 ? "consistent: nothing lost, repeated or reordered" : "NOT consistent");
+  }
+  if (values.keep) console.error(`kept: ${folder}`);
+  else rmSync(folder, { recursive: true, force: true });
+  return problems.length === 0 ? 0 : 1;
+}
+
+process.exitCode = await main();
