@@ -26,8 +26,11 @@ export interface LagObserver {
   onLagResume?(event: { readonly waitedMs: number }): void;
 }
 
-/** Called before a batch is accepted, with how many are accepted and not yet seen in the log. `onWait` when it does not resolve at once. */
-export type LagGate = (pending: number, options?: CallOptions & { readonly onWait?: () => void }) => Promise<void>;
+/** Called before a batch is accepted, with how many are accepted and not yet seen in the log at that moment. `onWait` when it does not resolve at once. */
+export type LagGate = (
+  pending: () => number,
+  options?: CallOptions & { readonly onWait?: () => void },
+) => Promise<void>;
 
 const hoursMs = 3_600_000;
 
@@ -70,12 +73,12 @@ export function lagGate(log: Log, settings: LagSettings = {}, observer: LagObser
       }
       const lag = measureLag(manifest, rows);
       const { maxLag } = manifest.settings ?? {};
-      if (maxLag === undefined || lag.steps + pending < maxLag || manifest.closed) break;
+      if (maxLag === undefined || lag.steps + pending() < maxLag || manifest.closed) break;
       const nowMs = log.env.monotonic();
       if (begunMs === undefined) {
         begunMs = nowMs;
         options?.onWait?.();
-        observer.onLagWait?.({ lag: lag.steps + pending, maxLag, group: lag.group, checkpointStep: lag.from });
+        observer.onLagWait?.({ lag: lag.steps + pending(), maxLag, group: lag.group, checkpointStep: lag.from });
       }
       if (lag.from !== from) {
         from = lag.from;

@@ -76,7 +76,7 @@ export interface ProducerParts {
 
 /** What a producer asks before it accepts a batch. */
 export type Gate = (
-  pending: number,
+  pending: () => number,
   options: { readonly signal: AbortSignal; readonly onWait: () => void },
 ) => Promise<void>;
 
@@ -258,7 +258,7 @@ export class Producer implements AsyncDisposable {
   async #passGate(signal: AbortSignal | undefined): Promise<void> {
     if (!this.#gate) return;
     const stop = signal ? AbortSignal.any([signal, this.#stop.signal]) : this.#stop.signal;
-    await this.#gate(this.#entries.size, { signal: stop, onWait: () => this.#publisher.nudge(true) });
+    await this.#gate(() => this.#entries.size, { signal: stop, onWait: () => this.#publisher.nudge(true) });
     this.#throwIfDone();
   }
 
