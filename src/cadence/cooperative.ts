@@ -189,6 +189,9 @@ export class CooperativePublisher implements Publisher {
       const staged = attempt.result?.verdicts.filter((v) => v === "staged").length ?? 0;
       this.#learn(carried + staged, env.monotonic() - begun);
     } else if (attempt.outcome === "nothing") {
+      // What is in already, carried by somebody else or committed before an answer was lost, is acknowledged here. A version of an
+      // own chain is not verified yet; vouching for it comes below.
+      if (this.#chain === undefined) outbox.settle(attempt.manifest);
       this.#idleCycles++;
     } else {
       this.#chain = undefined;
