@@ -56,7 +56,6 @@ export {
 export {
   type BatchInfo,
   type BatchListing,
-  type CheckpointInfo,
   type ListNamespacesOptions,
   listNamespaces,
   type NamespaceInfo,

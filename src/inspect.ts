@@ -20,6 +20,7 @@ import {
   type Tensor,
   tensorValues,
 } from "./format/index.js";
+import { type LiveCheckpoint, liveCheckpoints } from "./lifecycle/index.js";
 import { type BatchPlace, firstOwnStep, type Log } from "./log/index.js";
 import { type CallOptions, type ObjectStore, openStore, type StoreSettings, withRetry } from "./store/index.js";
 
@@ -31,15 +32,6 @@ export interface ProducerInfo {
   readonly seq: number;
   /** Version of the manifest in which it last changed. */
   readonly version: number;
-}
-
-/** One live checkpoint. */
-export interface CheckpointInfo {
-  readonly group: string;
-  readonly id: string;
-  readonly row: number;
-  readonly step: number;
-  readonly iteration: number;
 }
 
 /** The state of a namespace, as `batchweave info` shows it. */
@@ -61,7 +53,7 @@ export interface NamespaceInfo {
   readonly silentTables: number;
   /** Lanes order: committed batches that wait for a missing step, and whose step that is. */
   readonly waiting: { readonly batches: number; readonly missingStep: number; readonly lane: string } | undefined;
-  readonly checkpoints: readonly CheckpointInfo[];
+  readonly checkpoints: readonly LiveCheckpoint[];
   readonly forks: readonly { readonly uri: string; readonly from: number; readonly to: number }[];
   readonly origins: readonly { readonly uri: string; readonly uuid: string; readonly steps: number }[];
   readonly boundary: number;
@@ -143,7 +135,6 @@ export const safetensorsType = "application/vnd.safetensors";
 export async function readInfo(uri: string, log: Log, options?: CallOptions): Promise<NamespaceInfo> {
   const manifest = await log.head.jump(options);
   const { spec } = log;
-  const { rows } = spec.grid;
   return {
     uri,
     uuid: spec.uuid,
@@ -159,9 +150,7 @@ export async function readInfo(uri: string, log: Log, options?: CallOptions): Pr
       .sort((a, b) => b.version - a.version || (a.id < b.id ? -1 : 1)),
     silentTables: manifest.tables.length,
     waiting: waitingOf(log, manifest),
-    checkpoints: [...manifest.checkpoints].flatMap(([group, { live }]) =>
-      [...live].map(([id, { row, iteration }]) => ({ group, id, row, step: Math.floor(row / rows), iteration })),
-    ),
+    checkpoints: liveCheckpoints(manifest, spec.grid.rows),
     forks: [...manifest.pins.values()].map(({ uri: fork, from, to }) => ({ uri: fork, from, to })),
     origins: (spec.fork?.origins ?? []).map((origin) => ({
       uri: origin.uri,

@@ -22,5 +22,6 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   consume: { summary: "Read as one rank of a mesh", load: () => import("./commands/consume.js") },
   close: { summary: "Close a log: no batch after its end", load: () => import("./commands/close.js") },
   delete: { summary: "Delete a namespace", load: () => import("./commands/delete.js") },
+  checkpoint: { summary: "List or release checkpoints", load: () => import("./commands/checkpoint.js") },
   probe: { summary: "Check that a store keeps the rules", load: () => import("./commands/probe.js") },
 };

@@ -1,7 +1,17 @@
 /** `batchweave consume`: reads as one rank of a mesh. */
 import { createHash } from "node:crypto";
 import { open as openFile, readFile, rename } from "node:fs/promises";
-import { type Consumer, type Cursor, describeMesh, type GivenMesh, type Share, type StartFrom } from "../../index.js";
+import {
+  BatchWeaveError,
+  type Consumer,
+  type Cursor,
+  describeMesh,
+  type GivenMesh,
+  makeCursor,
+  type Namespace,
+  type Share,
+  type StartFrom,
+} from "../../index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
 import { formatBytes, formatMs } from "../terminal.js";
@@ -9,16 +19,17 @@ import { formatBytes, formatMs } from "../terminal.js";
 async function run(call: Call): Promise<undefined> {
   const { args, open, stopping, terminal } = call;
   const checkpoints = readCheckpoints(call);
-  const from = await startFrom(call, checkpoints.cursorFile);
   const limit = args.integer("iterations", { min: 1 }) ?? Number.POSITIVE_INFINITY;
   const waitSeconds = args.number("wait-timeout");
   const ns = await open();
+  const from = await startFrom(call, ns, checkpoints);
   await using consumer = await ns.consumer({
     mesh: meshOf(call),
     rank: args.integer("rank"),
     from,
     policy: args.word("policy", ["per-rank", "global-batch"]),
     layout: args.word("layout", ["contiguous", "zigzag"]),
+    group: checkpoints.group,
     rowsPerRank: args.integer("rows-per-rank", { min: 1 }),
     prefetchBytesMax: args.integer("prefetch-bytes", { min: 1 }),
     waitTimeoutMs: waitSeconds === undefined ? undefined : 1_000 * waitSeconds,
@@ -50,7 +61,7 @@ async function follow(
       const line = { iteration: share.iteration, digest, ...(withSlices ? { slices: sliceDigests(share) } : {}) };
       if (terminal.isJson) terminal.result(line, "");
       else terminal.progress("iteration", share.iteration, undefined, lagText(metrics.value("batchweave_lag_steps")));
-      if ((share.iteration + 1) % checkpoints.every === 0) await checkpoints.save(share.next);
+      if ((share.iteration + 1) % checkpoints.every === 0) await save(consumer, share.next, checkpoints);
       if (seen.iterations >= limit) break;
     }
   } catch (error) {
@@ -86,23 +97,34 @@ function meshOf({ args }: Call): GivenMesh {
 }
 
 interface Checkpoints {
+  /** Iterations from one save to the next. */
   readonly every: number;
   readonly cursorFile: string | undefined;
-  save(cursor: Cursor): Promise<void>;
+  /** Whether they are registered in the log too. */
+  readonly isRegistered: boolean;
+  readonly group: string | undefined;
+  readonly keepLast: number | undefined;
 }
 
 function readCheckpoints({ args }: Call): Checkpoints {
   const cursorFile = args.text("cursor-file");
   const every = args.integer("checkpoint-every", { min: 1 });
-  if (every !== undefined && cursorFile === undefined)
-    throw invalid("--checkpoint-every needs --cursor-file FILE to save the cursor in.");
+  const keepLast = args.integer("keep-last", { min: 1 });
+  if (every === undefined && keepLast !== undefined) throw invalid("--keep-last goes with --checkpoint-every N.");
   return {
     every: every ?? (cursorFile === undefined ? Number.POSITIVE_INFINITY : 1),
     cursorFile,
-    save: async (cursor) => {
-      if (cursorFile !== undefined) await saveCursor(cursorFile, cursor);
-    },
+    isRegistered: every !== undefined,
+    group: args.text("checkpoint-group"),
+    keepLast,
   };
+}
+
+/** The file first: it stands for the training checkpoint, which must be durable before the log is told to keep data for it. */
+async function save(consumer: Consumer, cursor: Cursor, checkpoints: Checkpoints): Promise<void> {
+  const { cursorFile, isRegistered, keepLast } = checkpoints;
+  if (cursorFile !== undefined) await saveCursor(cursorFile, cursor);
+  if (isRegistered) await consumer.checkpoint(`iter-${cursor.iteration}`, cursor, { keepLast });
 }
 
 /** Written whole or not at all: a crash leaves the cursor before or this one. */
@@ -119,13 +141,35 @@ async function saveCursor(path: string, cursor: Cursor): Promise<void> {
 }
 
 /** `--from`, or the cursor file of an earlier run, or the beginning. */
-async function startFrom({ args }: Call, cursorFile: string | undefined): Promise<StartFrom> {
+async function startFrom(
+  { args, stopping }: Call,
+  ns: Namespace,
+  { cursorFile, group }: Checkpoints,
+): Promise<StartFrom> {
   const text = args.text("from");
   if (text === undefined) return (cursorFile && (await readCursor(cursorFile, true))) || "earliest";
   if (text.startsWith("@")) return (await readCursor(text.slice(1), false)) as string;
   const place = /^(step|row):(\d{1,15})$/.exec(text);
   if (place) return place[1] === "step" ? { step: Number(place[2]) } : { row: Number(place[2]) };
-  return text;
+  const checkpoint = /^checkpoint(?::(.+))?$/.exec(text);
+  return checkpoint ? await fromCheckpoint(ns, checkpoint[1], group ?? "default", stopping.signal) : text;
+}
+
+async function fromCheckpoint(
+  ns: Namespace,
+  id: string | undefined,
+  group: string,
+  signal: AbortSignal,
+): Promise<StartFrom> {
+  const live = (await ns.checkpoints({ signal })).filter((one) => one.group === group);
+  const found = id === undefined ? live[0] : live.find((one) => one.id === id);
+  if (found) return makeCursor(ns.uuid, found.row, found.iteration);
+  const ids = live.map((one) => one.id);
+  throw new BatchWeaveError(
+    "NO_CHECKPOINT",
+    `There is no live checkpoint${id === undefined ? "" : ` ${id}`} in group ${group} of ${ns.uri}. ${ids.length === 0 ? "The group has none." : `It has ${ids.join(", ")}.`}`,
+    { id, group, live: ids },
+  );
 }
 
 async function readCursor(path: string, mayBeAbsent: boolean): Promise<string | undefined> {
@@ -155,7 +199,7 @@ export const command: Command = {
     rank: { value: "R", help: "Which rank of the mesh." },
     from: {
       value: "PLACE",
-      help: "earliest (default), latest, step:N, row:N, a cursor's JSON, or @FILE that holds one.",
+      help: "earliest (default), latest, step:N, row:N, checkpoint[:ID], a cursor's JSON, or @FILE.",
     },
     policy: {
       value: "POLICY",
@@ -168,12 +212,18 @@ export const command: Command = {
     iterations: { value: "N", help: "Stop after so many iterations." },
     slices: { help: "With --json: add [step, row, chunk, sha256] of every slice." },
     "cursor-file": { value: "FILE", help: "Go on from this file if it is there; save the cursor in it." },
-    "checkpoint-every": { value: "N", help: "Save every N iterations (default 1), and when it stops." },
+    "checkpoint-every": {
+      value: "N",
+      help: "Every N iterations: save the cursor, register a checkpoint iter-K in the log.",
+    },
+    "checkpoint-group": { value: "G", help: "The training run that checkpoints belong to (default: default)." },
+    "keep-last": { value: "K", help: "Release all but the newest K checkpoints of the group." },
   },
   examples: [
     "batchweave consume file:///data/run --dp 4 --cp 2 --rank 0",
     "batchweave consume file:///data/run --dp 6 --rank 5 --from step:100 --json",
-    "batchweave consume file:///data/run --rank 0 --cursor-file rank-0.json --checkpoint-every 50",
+    "batchweave consume file:///data/run --checkpoint-every 50 --keep-last 3",
+    "batchweave consume file:///data/run --from checkpoint:iter-150",
   ],
   isLong: true,
   run,

@@ -1,7 +1,8 @@
 /** The demo's story: who is started, who is killed when, and what is seen. */
 import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { BatchWeaveError, type Env, type Namespace, type NamespaceInfo } from "../../index.js";
+import { BatchWeaveError, type Cursor, type Env, type Namespace, type NamespaceInfo } from "../../index.js";
 import { syntheticSlice } from "../synthetic.js";
 import { type Identity, type Reading, rollBack, type Sighting } from "./proof.js";
 import { RankWorker, Worker } from "./worker.js";
@@ -196,7 +197,7 @@ export class Story {
     await victim.worker.kill();
     this.#downRank = rank;
     const taken = victim.sightings.length;
-    const saved = taken - (taken % checkpointEvery);
+    const saved = (JSON.parse(await readFile(this.#cursorFile(rank, "first"), "utf8")) as Cursor).iteration;
     tell("kill", `SIGKILL rank ${rank} after iteration ${taken - 1}. Its last checkpoint is at iteration ${saved}.`, {
       rank,
       iterations: taken,
@@ -223,12 +224,15 @@ export class Story {
     worker.ended.then(finish, finish);
   }
 
+  #cursorFile(rank: number, reading: string): string {
+    return join(this.#stage.folder, `${reading}-rank-${rank}.json`);
+  }
+
   #startRank(rank: number, { dp, cp }: { dp: number; cp: number }, reading: string): RankWorker {
-    const cursor = join(this.#stage.folder, `${reading}-rank-${rank}.json`);
-    const numbers = ["--dp", dp, "--cp", cp, "--rank", rank, "--checkpoint-every", this.#plan.checkpointEvery].map(
-      String,
-    );
-    const args = ["consume", this.#stage.ns.uri, ...numbers, "--cursor-file", cursor, "--json", "--slices"];
+    const numbers = ["--dp", dp, "--cp", cp, "--rank", rank].map(String);
+    const checkpoints = ["--checkpoint-every", String(this.#plan.checkpointEvery), "--checkpoint-group", reading];
+    const files = ["--cursor-file", this.#cursorFile(rank, reading)];
+    const args = ["consume", this.#stage.ns.uri, ...numbers, ...checkpoints, ...files, "--json", "--slices"];
     const one = new RankWorker(`rank ${rank}`, args, ({ digests }: Sighting) => {
       this.#bytesRead += digests.length * this.#plan.sliceBytes;
     });
