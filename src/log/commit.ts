@@ -50,6 +50,8 @@ const settleDelayMsMax = 5_000;
 const conflictDelayMsMax = 2_000;
 const attemptsMax = 1_000;
 
+type Staged<R> = { draft: Draft; done: boolean; result: R } | { refusal: BatchWeaveError };
+
 /** Commits changes onto one namespace. */
 export class Committer {
   readonly #store: ObjectStore;
@@ -86,7 +88,19 @@ export class Committer {
     let begun = this.#env.monotonic();
     let base = looked ? await this.#head.jump({ signal }) : (options.from ?? (await this.#head.newest({ signal })));
     for (;;) {
-      const staged = await this.#stage(change, base, signal);
+      let staged: Staged<R>;
+      try {
+        staged = await this.#stage(change, base, signal);
+      } catch (error) {
+        // A look-up found its object gone. If a reclaim followed a newer version, the base is what is out of date.
+        if (!isBatchWeaveError(error, "MISSING_OBJECT")) throw error;
+        const newer = await this.#head.jump({ signal });
+        if (newer.version <= base.version) throw error;
+        begun = this.#env.monotonic();
+        base = newer;
+        looked = true;
+        continue;
+      }
       if ("refusal" in staged || staged.done) {
         if (looked || (options.from && !("refusal" in staged))) {
           if ("refusal" in staged) throw staged.refusal;
@@ -116,7 +130,7 @@ export class Committer {
     change: Change<P, R>,
     base: Manifest,
     signal: AbortSignal | undefined,
-  ): Promise<{ draft: Draft; done: boolean; result: R } | { refusal: BatchWeaveError }> {
+  ): Promise<Staged<R>> {
     const prepared = (await change.prepare?.(base, { signal })) as P;
     const stamp = {
       id: this.#env.id(),

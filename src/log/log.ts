@@ -35,6 +35,7 @@ import {
 } from "./silent.js";
 import {
   type BatchVerdict,
+  fenced,
   type Holder,
   holds,
   type SilentFinding,
@@ -135,10 +136,11 @@ export class Log {
         };
       },
       stage: (draft, { silence, returning }) => {
-        if (batches.length > 0) stageReturn(draft, holder, returning.get(holder.producer));
+        // Even when its batches are in already: only state in a manifest, not in a table, acknowledges them.
+        const returned = batches.length > 0 && stageReturn(draft, holder, returning.get(holder.producer));
         const verdicts = batches.length > 0 ? stageBatches(draft, this.spec, holder, batches) : [];
         const carried = stageIntents(draft, this.spec, intents, returning);
-        const done = carried === 0 && !verdicts.includes("staged");
+        const done = carried === 0 && !returned && !verdicts.includes("staged");
         if (!done) stageSilence(draft, silence);
         return { done, result: { verdicts, carried } };
       },
@@ -147,6 +149,11 @@ export class Log {
 
   #findSilent(base: Manifest, id: string, options?: CallOptions): Promise<SilentFinding | undefined> {
     return findSilent(base, id, (ref) => this.readTable(ref, options));
+  }
+
+  async #stateInTable(base: Manifest, { producer }: Holder, options: CallOptions): Promise<ProducerState | undefined> {
+    const silent = await this.#findSilent(base, producer, options);
+    return silent && { ...silent.state, resume: { kind: "table", table: silent.table } };
   }
 
   #lookUpSilence(base: Manifest, options?: CallOptions): Promise<SilenceFindings | undefined> {
@@ -178,8 +185,9 @@ export class Log {
         return { state, resumePoint: await this.readResumePoint(holder.producer, state, options) };
       } catch (error) {
         if (!isBatchWeaveError(error, "MISSING_OBJECT") || attempt >= 3) throw error;
-        const newer = (await this.head.jump(options)).producers.get(holder.producer);
-        if (!newer || !holds(newer, holder)) throw error;
+        const newest = await this.head.jump(options);
+        const newer = newest.producers.get(holder.producer) ?? (await this.#stateInTable(newest, holder, options));
+        if (!newer || !holds(newer, holder)) throw fenced(holder, newer);
         state = newer;
       }
     }

@@ -181,13 +181,15 @@ export interface SilentFinding {
   readonly table: NodeRef;
 }
 
-/** A producer that was silent for so long that its state moved to a table comes back: its state is inlined again. */
-export function stageReturn(draft: Draft, holder: Holder, silent: SilentFinding | undefined): void {
-  if (draft.producers.has(holder.producer) || !silent || !holds(silent.state, holder)) return;
+/** A producer that was silent for so long that its state moved to a table comes back: its state is inlined again. True if so. */
+export function stageReturn(draft: Draft, holder: Holder, silent: SilentFinding | undefined): boolean {
+  if (draft.producers.has(holder.producer) || !silent || !holds(silent.state, holder)) return false;
   draft.producers.set(holder.producer, {
     ...silent.state,
+    at: draft.version,
     resume: silent.state.resume.kind === "none" ? silent.state.resume : { kind: "table", table: silent.table },
   });
+  return true;
 }
 
 /** Opens a producer: the next epoch with a fresh incarnation. Returns true when this incarnation already holds it. */
