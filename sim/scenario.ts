@@ -5,6 +5,7 @@ import type { LatencyName } from "./latency.js";
 import type { CastStrike, ProcessFault } from "./process-faults.js";
 import type { SimStoreOptions } from "./sim-store.js";
 import type { Simulation } from "./simulation.js";
+import { weaveCast } from "./weave-cast.js";
 
 /** The actors of a run and the oracle that watches them. Made fresh for every run. */
 export interface Cast {
@@ -53,7 +54,7 @@ export interface Scenario {
 }
 
 /** Casts by name. */
-export const castBuilders: Readonly<Record<string, CastBuilder>> = { chain: chainCast };
+export const castBuilders: Readonly<Record<string, CastBuilder>> = { chain: chainCast, weave: weaveCast };
 
 const callTrouble = {
   requestLost: 0.004,
@@ -72,6 +73,8 @@ const callTrouble = {
   crashBeforeAnswer: 0.001,
   stall: 0.001,
 } as const;
+
+const readTrouble = { shortPage: 0.02, truncated: 0.003, corrupted: 0.003, partialDelete: 0.05 } as const;
 
 /** Every scenario by name. */
 export const scenarios: ReadonlyMap<string, Scenario> = new Map(
@@ -106,6 +109,55 @@ export const scenarios: ReadonlyMap<string, Scenario> = new Map(
         "unknownCreates",
         "lateLandings",
       ],
+    } satisfies Scenario,
+    {
+      name: "calm",
+      about: "the real code without any fault: what it costs and that it works at all",
+      cast: "weave",
+      settings: { producers: 4, jobs: 1, ranksMax: 4 },
+      latency: "wide",
+      timeoutMs: 4000,
+      faultMs: 30_000,
+      liveMs: 60_000,
+    } satisfies Scenario,
+    {
+      name: "chaos",
+      about: "everything at once, drawn from the seed",
+      cast: "weave",
+      settings: {
+        producers: [4, 8],
+        guests: { oneOf: [0, 24] },
+        jobs: [1, 2],
+        ranksMax: [2, 8],
+        reclaimers: [0, 2],
+        order: { oneOf: ["commit", "commit", "lanes"] },
+        cadences: ["interval", "interval", "dac", "cooperative"],
+        rows: { oneOf: [1, 2, 3, 4] },
+        chunks: { oneOf: [1, 2, 4] },
+        appendGapMs: [300, 1200],
+        trainMs: [20, 300],
+        checkpointEvery: [3, 15],
+        keepLast: [1, 3],
+        graceMs: [500, 20_000],
+        reclaimGapMs: [1000, 8000],
+        earlyCloseRate: 0.2,
+      },
+      latency: "wide",
+      timeoutMs: 4000,
+      faults: { calls: { ...callTrouble, ...readTrouble }, lateMs: [4000, 60_000], stallMs: [4000, 60_000] },
+      processFaults: [
+        { kind: "crash", meanGapMs: 6000 },
+        { kind: "pause", meanGapMs: 8000, durationMs: [1000, 60_000] },
+        { kind: "clockJump", meanGapMs: 10_000 },
+        { kind: "secondHolder", meanGapMs: 6000 },
+        { kind: "rollback", meanGapMs: 25_000 },
+        { kind: "meshChange", meanGapMs: 25_000 },
+      ],
+      faultMs: 60_000,
+      liveMs: 900_000,
+      drainMs: 100_000,
+      leastPerSeed: { calls: 2000, commits: 100 },
+      mustHappen: [],
     } satisfies Scenario,
   ].map((scenario) => [scenario.name, scenario]),
 );

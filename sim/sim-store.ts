@@ -25,6 +25,8 @@ export interface Applied {
   readonly key: string;
   /** False for a conditional create that found the key taken, or a delete of nothing. */
   readonly changed: boolean;
+  /** True for a put of the very bytes that are there already, or of a key that was free. */
+  readonly same?: boolean | undefined;
 }
 
 /** Bytes at rest. */
@@ -83,8 +85,9 @@ export class SimStore {
 
   /** Applies an unconditional write. */
   put(key: string, object: StoredObject): void {
+    const same = this.onApply === undefined || this.#isSame(key, object);
     this.#write(key, object);
-    this.onApply?.({ kind: "put", key, changed: true });
+    this.onApply?.({ kind: "put", key, changed: true, same });
   }
 
   /** Applies a delete of one key. */
@@ -163,6 +166,14 @@ export class SimStore {
     const before = this.#objects.size;
     this.#objects.set(key, object);
     if (this.#objects.size !== before) this.#keys.add(key);
+  }
+
+  #isSame(key: string, object: StoredObject): boolean {
+    const before = this.#objects.get(key);
+    if (before === undefined) return true;
+    if (before.size !== object.size || before.parts === undefined || object.parts === undefined)
+      return before.size === object.size;
+    return Buffer.compare(join(before.parts, before.size), join(object.parts, object.size)) === 0;
   }
 
   #parts(key: string, object: StoredObject): readonly Uint8Array[] {

@@ -1,0 +1,240 @@
+/** Training jobs: real consumers on a mesh, which checkpoint, crash, roll back and come back on another mesh. */
+import type { Consumer, Share } from "../src/consumer/index.js";
+import { isBatchWeaveError } from "../src/errors.js";
+import { type Cursor, crc32, makeCursor } from "../src/format/index.js";
+import { drawShape, expectedShare, type JobShape, worldOf } from "./job-shape.js";
+import { Rng } from "./random.js";
+import type { ProcessContext } from "./simulation.js";
+import { commitCheckpoint } from "./stand-in-lifecycle.js";
+import { Violation } from "./violation.js";
+import type { Handle, WeaveStage } from "./weave-stage.js";
+import type { SimProcess } from "./world.js";
+
+interface Save {
+  readonly cursor: Cursor;
+  readonly ranks: Set<number>;
+}
+
+/** One job: the launcher and the storage of the framework's own checkpoints, which no fault touches. */
+export class Job {
+  readonly name: string;
+  readonly #stage: WeaveStage;
+  readonly #rng: Rng;
+  #shape: JobShape;
+  #start: Cursor | undefined;
+  #generation = 0;
+  #positions = new Map<number, Cursor>();
+  #saves = new Map<number, Save>();
+  /** Complete checkpoints of the framework, by id. */
+  readonly #durable = new Map<string, Cursor>();
+  readonly #running = new Map<SimProcess, number>();
+  #finished = new Map<number, number>();
+
+  constructor(stage: WeaveStage, name: string) {
+    this.#stage = stage;
+    this.name = name;
+    this.#rng = new Rng(stage.sim.world.seed, `job/${name}`);
+    this.#shape = drawShape(this.#rng, stage.plan.grid, stage.plan.ranksMax, 0);
+  }
+
+  /** True once every rank has read the closed log to its end. */
+  get done(): boolean {
+    return this.#finished.size === worldOf(this.#shape);
+  }
+
+  get waitsFor(): string {
+    const ranks = Array.from({ length: worldOf(this.#shape) }, (_, rank) => rank).filter((r) => !this.#finished.has(r));
+    return `${this.name} ranks ${ranks.join(", ")}`;
+  }
+
+  /** Starts every rank. */
+  start(): void {
+    for (let rank = 0; rank < worldOf(this.#shape); rank++) this.#launch(rank);
+  }
+
+  owns(process: SimProcess): boolean {
+    return this.#running.has(process);
+  }
+
+  /** A rank ended. A lone rank goes on where it was, or the launcher restarts them all. */
+  onExit(process: SimProcess): void {
+    const rank = this.#running.get(process) as number;
+    this.#running.delete(process);
+    if (process.exit?.reason === "returned") return;
+    if (process.exit?.reason === "threw" && !this.#stage.survives(process.exit.error)) {
+      this.#stage.sim.world.fail(process.exit.error);
+      return;
+    }
+    this.#stage.counts.restarts++;
+    if (this.#rng.chance(0.5)) {
+      const generation = this.#generation;
+      this.#stage.sim.world.after(this.#rng.exponential(1000), () => {
+        if (generation === this.#generation) this.#launch(rank);
+      });
+    } else this.restart("newest");
+  }
+
+  /** Kills every rank and starts again from a checkpoint, perhaps on another mesh. */
+  restart(from: "newest" | "any", mesh: "same" | "other" = this.#rng.chance(0.5) ? "same" : "other"): void {
+    this.#generation++;
+    this.#stage.counts.jobRestarts++;
+    const running = [...this.#running.keys()];
+    this.#running.clear();
+    for (const process of running) this.#stage.sim.world.crash(process);
+    this.#start = this.#choose(from);
+    const { grid, ranksMax } = this.#stage.plan;
+    const { row } = this.#start;
+    const keeps = mesh === "same" && (this.#shape.policy === "per-rank" || row % grid.rows === 0);
+    if (!keeps) this.#shape = drawShape(this.#rng, grid, ranksMax, row);
+    this.#positions = new Map();
+    this.#saves = new Map();
+    this.#finished = new Map();
+    const generation = this.#generation;
+    this.#stage.sim.world.after(this.#rng.exponential(1500), () => {
+      if (generation === this.#generation) this.start();
+    });
+  }
+
+  /** A live checkpoint, which must still have its data; without one, the oldest row left. */
+  #choose(from: "newest" | "any"): Cursor {
+    const { head, spec } = this.#stage.oracle;
+    const uuid = spec?.uuid ?? "";
+    const marks = [...(head?.checkpoints.get(this.name)?.live.values() ?? [])].sort((a, b) => b.row - a.row);
+    if (marks.length > 0) {
+      const mark = from === "newest" ? marks[0] : this.#rng.pick(marks);
+      if (mark !== undefined) return makeCursor(uuid, mark.row, mark.iteration);
+    }
+    return makeCursor(uuid, (head?.steps.trim ?? 0) * this.#stage.plan.grid.rows, 0);
+  }
+
+  #launch(rank: number): void {
+    const generation = this.#generation;
+    const skewMs = this.#rng.between(-60_000, 60_000);
+    const main = (context: ProcessContext): Promise<void> => this.#main(context, rank, generation);
+    this.#running.set(this.#stage.sim.spawn(`${this.name}-rank-${rank}`, main, { skewMs }), rank);
+  }
+
+  async #main(context: ProcessContext, rank: number, generation: number): Promise<void> {
+    const handle = await this.#stage.open(context);
+    this.#start ??= makeCursor(handle.log.spec.uuid, 0, 0);
+    const from = this.#positions.get(rank) ?? this.#start;
+    try {
+      const consumer = await this.#open(handle, rank, from);
+      await this.#train(context, handle, consumer, rank, from);
+      await consumer.return();
+    } catch (error) {
+      if (!isBatchWeaveError(error, "RECLAIMED")) throw error;
+      this.#judgeReclaimed(this.#positions.get(rank) ?? from);
+      if (generation === this.#generation) this.#stage.sim.world.after(100, () => this.#rewind(generation));
+    }
+  }
+
+  #rewind(generation: number): void {
+    if (generation === this.#generation) this.restart("any");
+  }
+
+  #open({ namespace }: Handle, rank: number, from: Cursor): Promise<Consumer> {
+    const { mesh, policy, layout, rowsPerRank } = this.#shape;
+    return namespace.consumer({
+      mesh,
+      rank,
+      policy,
+      layout,
+      rowsPerRank,
+      from,
+      environment: {},
+      pollDelayMs: 200,
+      pollDelayMsMax: 2000,
+      prefetchIterationsMax: this.#rng.pick([1, 4, 16]),
+      prefetchBytesMax: this.#rng.pick([200, 5000, 1_000_000]),
+    });
+  }
+
+  async #train(context: ProcessContext, handle: Handle, consumer: Consumer, rank: number, from: Cursor): Promise<void> {
+    const { plan, counts } = this.#stage;
+    let at: { row: number; iteration: number } = from;
+    for (;;) {
+      let result: IteratorResult<Share, undefined>;
+      try {
+        result = await consumer.next();
+      } catch (error) {
+        if (!this.#stage.isWireDamage(error)) throw error;
+        continue;
+      }
+      if (result.done === true) {
+        this.#finish(rank, at, consumer.leftoverRows);
+        return;
+      }
+      const share = result.value;
+      this.#check(rank, at, share);
+      counts.shares++;
+      at = share.next;
+      this.#positions.set(rank, share.next);
+      if (share.next.iteration % plan.checkpointEvery === 0) await this.#save(handle, rank, share.next);
+      await context.env.sleep(context.env.random() * 2 * (this.#stage.healed ? 5 : plan.trainMs));
+    }
+  }
+
+  #check(rank: number, at: { row: number; iteration: number }, share: Share): void {
+    const { plan, oracle } = this.#stage;
+    const expected = expectedShare(this.#shape, plan.grid, rank, at.row, at.iteration);
+    const who = `${this.name} rank ${rank}, iteration ${share.iteration}`;
+    if (share.iteration !== at.iteration || share.next.row !== expected.nextRow)
+      throw new Violation("projection", `${who}: expected iteration ${at.iteration}, next row ${expected.nextRow}`);
+    if (share.slices.length !== expected.cells.length)
+      throw new Violation("projection", `${who} has ${share.slices.length} slices, not ${expected.cells.length}`);
+    expected.cells.forEach(({ step, row, chunk }, i) => {
+      const slice = share.slices[i] as Share["slices"][number];
+      if (slice.step !== step || slice.row !== row || slice.chunk !== chunk)
+        throw new Violation(
+          "projection",
+          `${who} has ${slice.step}/${slice.row}/${slice.chunk} for ${step}/${row}/${chunk}`,
+        );
+      const truth = oracle.steps[step];
+      if (truth === undefined) throw new Violation("prefix", `${who} saw step ${step}, which is not in the log`);
+      if (crc32(slice.bytes) !== truth.cells[row * plan.grid.chunks + chunk])
+        throw new Violation("content", `${who} saw other bytes than ${truth.keys[0]} at step ${step}`);
+    });
+  }
+
+  #finish(rank: number, at: { row: number; iteration: number }, leftoverRows: number | undefined): void {
+    const { head } = this.#stage.oracle;
+    const { grid } = this.#stage.plan;
+    const { nextRow } = expectedShare(this.#shape, grid, rank, at.row, at.iteration);
+    const endRow = (head?.steps.end ?? 0) * grid.rows;
+    if (head?.closed !== true || nextRow <= endRow || leftoverRows !== Math.max(0, endRow - at.row))
+      throw new Violation(
+        "end",
+        `${this.name} rank ${rank} ends at row ${at.row} of ${endRow}, ${leftoverRows} left over`,
+      );
+    for (const [other, iteration] of this.#finished) {
+      if (iteration !== at.iteration)
+        throw new Violation("end", `ranks ${rank} and ${other} end at iterations ${at.iteration} and ${iteration}`);
+    }
+    this.#finished.set(rank, at.iteration);
+  }
+
+  /** The framework's checkpoint is complete once every rank has saved; from then on any rank may commit it. */
+  async #save(handle: Handle, rank: number, cursor: Cursor): Promise<void> {
+    const save = this.#saves.get(cursor.iteration) ?? { cursor, ranks: new Set() };
+    this.#saves.set(cursor.iteration, save);
+    save.ranks.add(rank);
+    if (save.cursor.row !== cursor.row)
+      throw new Violation("projection", `${this.name}: ranks disagree about the row of iteration ${cursor.iteration}`);
+    if (save.ranks.size < worldOf(this.#shape)) return;
+    const id = `g${this.#generation}-i${cursor.iteration}`;
+    this.#durable.set(id, cursor);
+    if (await commitCheckpoint(handle.log, this.name, id, cursor, this.#stage.plan.keepLast))
+      this.#stage.counts.checkpoints++;
+  }
+
+  /** RECLAIMED is only true when the row is behind the trim. */
+  #judgeReclaimed(at: Cursor): void {
+    this.#stage.counts.reclaimedReaders++;
+    const { head } = this.#stage.oracle;
+    const { rows } = this.#stage.plan.grid;
+    const trimRow = (head?.steps.trim ?? 0) * rows;
+    if (Math.floor(at.row / rows) * rows >= trimRow)
+      throw new Violation("reclaimed", `${this.name} at row ${at.row} was told RECLAIMED; the trim is row ${trimRow}`);
+  }
+}

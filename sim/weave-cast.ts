@@ -1,0 +1,229 @@
+/** The real code on stage: producers, guests, training jobs, reclaimers and whoever closes the log, watched by the oracle. */
+import type { Version } from "../src/format/index.js";
+import { Head } from "../src/log/index.js";
+import { Job } from "./job-actor.js";
+import { produce } from "./producer-actor.js";
+import { Rng } from "./random.js";
+import type { Cast } from "./scenario.js";
+import type { ProcessContext, Simulation } from "./simulation.js";
+import { reclaimOnce } from "./stand-in-lifecycle.js";
+import { Violation } from "./violation.js";
+import { drawPlan, type WeaveSettings } from "./weave-settings.js";
+import { WeaveStage } from "./weave-stage.js";
+import type { SimProcess } from "./world.js";
+
+/** Batches that every producer still has to commit once the faults are over. */
+const batchesAfterFaults = 3;
+/** Longer than anybody waits for a commit once nothing goes wrong. */
+const graceAfterFaultsMs = 120_000;
+
+/** Someone who is always restarted until its part is over. */
+interface Role {
+  readonly name: string;
+  readonly main: (context: ProcessContext) => Promise<void>;
+  /** False while it has not finished; asked when nobody plays it any more. */
+  readonly over: () => boolean;
+  holders: number;
+}
+
+class Weave implements Cast {
+  readonly #stage: WeaveStage;
+  readonly #roles: Role[] = [];
+  readonly #byProcess = new Map<SimProcess, Role>();
+  readonly #jobs: Job[];
+  readonly #done = new Set<string>();
+  #targets: ReadonlyMap<string, number> | undefined;
+  #closed = false;
+
+  constructor(sim: Simulation, settings: WeaveSettings) {
+    const rng = sim.world.rng("cast");
+    const plan = drawPlan(settings, rng);
+    const stage = new WeaveStage(sim, plan, rng);
+    this.#stage = stage;
+    sim.world.onExit = (process) => this.#onExit(process);
+    for (const id of plan.producers) this.#addProducer(id);
+    for (let i = 0; i < (plan.guests.length > 0 ? 2 : 0); i++) this.#addVisitor(`visitor-${i}`);
+    for (let i = 0; i < plan.reclaimers; i++) this.#addReclaimer(`reclaimer-${i}`);
+    for (const role of this.#roles) sim.world.after(rng.exponential(300), () => this.#play(role));
+    this.#jobs = Array.from({ length: plan.jobs }, (_, i) => new Job(stage, `job-${i}`));
+    for (const job of this.#jobs) sim.world.after(rng.exponential(2000), () => job.start());
+  }
+
+  // Roles.
+
+  #addProducer(id: string): void {
+    const main = async (context: ProcessContext): Promise<void> => {
+      const target = (counter: number): number => this.#targetOf(id, counter);
+      await produce(this.#stage, context, { id, target });
+      if (this.#stage.healed) this.#done.add(id);
+    };
+    this.#addRole(id, main, () => this.#reached(id) || this.#closed);
+  }
+
+  #addVisitor(name: string): void {
+    const main = async (context: ProcessContext): Promise<void> => {
+      const rng = new Rng(this.#stage.sim.world.seed, `visits/${context.process.label}`);
+      while (!this.#stage.healed && this.#stage.oracle.head?.closed !== true) {
+        const id = rng.pick(this.#stage.plan.guests);
+        const count = 1 + rng.below(2);
+        let first: number | undefined;
+        const target = (counter: number): number => {
+          first ??= counter;
+          return first + count;
+        };
+        await produce(this.#stage, context, { id, target });
+        await context.env.sleep(rng.exponential(300));
+      }
+    };
+    this.#addRole(name, main, () => this.#stage.healed);
+  }
+
+  #addReclaimer(name: string): void {
+    const { plan } = this.#stage;
+    const main = async (context: ProcessContext): Promise<void> => {
+      const { log } = await this.#stage.open(context);
+      // Which version was the head when: the grace is counted on this process's own clock, and only ever chooses.
+      const seen: { readonly version: Version; readonly atMs: number }[] = [];
+      while (!this.#closed) {
+        await context.env.sleep(context.env.random() * 2 * plan.reclaimGapMs);
+        seen.push({ version: (await log.head.jump()).version, atMs: context.env.monotonic() });
+        const since = context.env.monotonic() - (this.#stage.healed ? graceAfterFaultsMs : plan.graceMs);
+        const old = seen.findLast(({ atMs }) => atMs <= since);
+        if (old !== undefined) await reclaimOnce(log, old.version);
+      }
+    };
+    this.#addRole(name, main, () => this.#closed);
+  }
+
+  #addRole(name: string, main: Role["main"], over: Role["over"]): void {
+    this.#roles.push({ name, main, over, holders: 0 });
+  }
+
+  /** One more process plays the role; there may be others. */
+  #play(role: Role): void {
+    role.holders++;
+    const skewMs = this.#stage.rng.between(-600_000, 600_000);
+    this.#byProcess.set(this.#stage.sim.spawn(role.name, role.main, { skewMs }), role);
+  }
+
+  #onExit(process: SimProcess): void {
+    const job = this.#jobs.find((each) => each.owns(process));
+    if (job !== undefined) {
+      job.onExit(process);
+      return;
+    }
+    const role = this.#byProcess.get(process);
+    if (role === undefined) return;
+    role.holders--;
+    const exit = process.exit;
+    if (exit?.reason === "threw" && !this.#stage.survives(exit.error)) {
+      this.#stage.sim.world.fail(exit.error);
+      return;
+    }
+    this.#replace(role);
+  }
+
+  /** A supervisor: whoever is needed and not there is started again. */
+  #replace(role: Role): void {
+    if (role.holders > 0 || role.over()) return;
+    this.#stage.sim.world.after(this.#stage.rng.exponential(800), () => {
+      if (role.holders > 0 || role.over()) return;
+      this.#stage.counts.restarts++;
+      this.#play(role);
+    });
+  }
+
+  // How a run ends.
+
+  #targetOf(id: string, counter: number): number {
+    if (this.#stage.oracle.head?.closed === true && this.#stage.plan.closesEarly) return counter + 1;
+    return this.#targets?.get(id) ?? Number.POSITIVE_INFINITY;
+  }
+
+  #reached(id: string): boolean {
+    const target = this.#targets?.get(id);
+    return target !== undefined && (this.#stage.oracle.producers.get(id)?.seq ?? 0) >= target;
+  }
+
+  heal(): void {
+    const { plan, oracle } = this.#stage;
+    this.#stage.healed = true;
+    const counters = plan.producers.map((id) => oracle.counterOf(id) + batchesAfterFaults);
+    // Lanes must all reach the same step.
+    const most = Math.max(...counters);
+    this.#targets = new Map(
+      plan.producers.map((id, i) => [id, plan.order === "lanes" ? most : (counters[i] as number)]),
+    );
+    for (const role of this.#roles) this.#replace(role);
+    if (plan.closesEarly) this.#close();
+    else this.#closeWhenDone();
+  }
+
+  #closeWhenDone(): void {
+    if (this.#stage.plan.producers.every((id) => this.#reached(id))) this.#close();
+    else this.#stage.sim.world.after(500, () => this.#closeWhenDone());
+  }
+
+  #close(): void {
+    const main = async (context: ProcessContext): Promise<void> => {
+      const { namespace } = await this.#stage.open(context);
+      const { end } = await namespace.close({ dropWaiting: this.#stage.plan.closesEarly });
+      const { head } = this.#stage.oracle;
+      if (head?.closed !== true || end !== head.steps.end) throw new Violation("closed", `closed at ${end}, and not`);
+      this.#closed = true;
+    };
+    const role: Role = { name: "closer", main, over: () => this.#closed, holders: 0 };
+    this.#roles.push(role);
+    this.#play(role);
+  }
+
+  settled(): boolean {
+    return (
+      this.#closed && this.#jobs.every((job) => job.done) && this.#stage.sim.world.processes.every((p) => !p.alive)
+    );
+  }
+
+  waitsFor(): string {
+    const alive = this.#stage.sim.world.processes.filter((p) => p.alive).map((p) => p.label);
+    const jobs = this.#jobs.filter((job) => !job.done).map((job) => job.waitsFor);
+    const producers = this.#stage.plan.producers.filter((id) => !this.#reached(id));
+    return [`closed: ${this.#closed}`, ...producers, ...jobs, "alive:", ...alive].join(" ");
+  }
+
+  // Verdict.
+
+  async check(): Promise<void> {
+    const { oracle, sim } = this.#stage;
+    oracle.walk();
+    const { spec, head } = oracle;
+    if (spec === undefined || head === undefined) return;
+    // Whoever comes tomorrow and knows nothing must find the very head of the true chain.
+    const env = sim.world.spawn("verifier", async () => {}).env;
+    const found = await new Head(sim.store.direct(), env, spec).load();
+    if (found.version !== head.version || found.commit.id !== head.commit.id)
+      throw new Violation("head", `a newcomer finds version ${found.version}, the head is ${head.version}`);
+  }
+
+  counters(): Readonly<Record<string, number>> {
+    const { counts, oracle } = this.#stage;
+    const { moved, returned } = oracle.producers;
+    return { ...counts, ...oracle.counts, silentMoved: moved, silentReturned: returned, steps: oracle.steps.length };
+  }
+
+  readonly strike = (kind: string, rng: Rng): (() => void) | undefined => {
+    if (kind === "secondHolder") {
+      const role = rng.pick(this.#roles);
+      return role.over() ? undefined : () => this.#play(role);
+    }
+    const job = this.#jobs.length > 0 ? rng.pick(this.#jobs) : undefined;
+    if (job === undefined || this.#stage.oracle.head === undefined) return undefined;
+    if (kind === "rollback") return () => job.restart("any");
+    if (kind === "meshChange") return () => job.restart("newest", "other");
+    throw new Error(`the cast knows no "${kind}"`);
+  };
+}
+
+/** Builds the cast. */
+export function weaveCast(sim: Simulation, settings: Readonly<Record<string, unknown>>): Cast {
+  return new Weave(sim, settings as WeaveSettings);
+}

@@ -1,0 +1,105 @@
+/** What every actor of a run shares: the plan, the oracle, the way to the namespace, and when to stop. */
+import { BatchWeaveError, isBatchWeaveError } from "../src/errors.js";
+import { decodeNamespace, namespaceKey } from "../src/format/index.js";
+import { Log } from "../src/log/index.js";
+import { Namespace } from "../src/namespace.js";
+import { Metrics } from "../src/observe/index.js";
+import { createNamespace } from "../src/open.js";
+import { type ObjectStore, withHedging, withRetry } from "../src/store/index.js";
+import { ChainOracle } from "./chain-oracle.js";
+import type { Rng } from "./random.js";
+import type { ProcessContext, Simulation } from "./simulation.js";
+import { Violation } from "./violation.js";
+import type { WeavePlan } from "./weave-settings.js";
+
+/** Producers are moved to tables early, so that short runs see it. */
+const silence = { silentVersions: 40, inlineProducersMin: 8 } as const;
+
+const uri = "sim://run";
+
+/** Counters of what actors lived through. */
+export interface WeaveCounts {
+  accepted: number;
+  fencings: number;
+  closings: number;
+  expiredUploads: number;
+  unavailable: number;
+  restarts: number;
+  shares: number;
+  reclaimedReaders: number;
+  damagedReads: number;
+  checkpoints: number;
+  jobRestarts: number;
+  conflicts: number;
+  carried: number;
+}
+
+/** One process's handle of the namespace. */
+export interface Handle {
+  readonly log: Log;
+  readonly namespace: Namespace;
+}
+
+/** The stage of one run. */
+export class WeaveStage {
+  readonly sim: Simulation;
+  readonly plan: WeavePlan;
+  readonly rng: Rng;
+  readonly oracle: ChainOracle;
+  readonly counts: WeaveCounts = {
+    accepted: 0,
+    fencings: 0,
+    closings: 0,
+    expiredUploads: 0,
+    unavailable: 0,
+    restarts: 0,
+    shares: 0,
+    reclaimedReaders: 0,
+    damagedReads: 0,
+    checkpoints: 0,
+    jobRestarts: 0,
+    conflicts: 0,
+    carried: 0,
+  };
+  /** True once the faults are over: finish and stop. */
+  healed = false;
+
+  constructor(sim: Simulation, plan: WeavePlan, rng: Rng) {
+    this.sim = sim;
+    this.plan = plan;
+    this.rng = rng;
+    this.oracle = new ChainOracle(sim.store);
+  }
+
+  /** The namespace as a process of its own opens it: created by whoever comes first, with the store put together as `open.ts` does. */
+  async open({ store: client, env }: ProcessContext): Promise<Handle> {
+    const retried = withRetry(client, env);
+    const store = env.random() < 0.4 ? withHedging(retried, env) : retried;
+    const { grid, order, producers } = this.plan;
+    if (this.oracle.head === undefined || env.random() < 0.1)
+      await createNamespace(uri, { grid, order, lanes: producers.length }, { env, store });
+    const bytes = await store.get(namespaceKey);
+    if (bytes === undefined) throw new Violation("namespace", "created, and not there");
+    const spec = decodeNamespace(bytes, namespaceKey);
+    const openOrigin = (origin: string): Promise<ObjectStore> =>
+      Promise.reject(new BatchWeaveError("UNKNOWN_SCHEME", `${origin} is not simulated`));
+    const log = new Log({ store, env, spec, openOrigin, silence });
+    await log.head.newest();
+    return { log, namespace: new Namespace(uri, log, new Metrics()) };
+  }
+
+  /** What any process may die of while the store is bad, and then simply comes back. */
+  survives(error: unknown): boolean {
+    if (!isBatchWeaveError(error, "STORE_UNAVAILABLE")) return this.isWireDamage(error);
+    this.counts.unavailable++;
+    return true;
+  }
+
+  /** Bits that flip on the wire again and again end in CORRUPT; the next read is as good as ever. */
+  isWireDamage(error: unknown): boolean {
+    const { counts } = this.sim.faults;
+    if (!isBatchWeaveError(error, "CORRUPT") || !(counts.get("corrupted") ?? counts.get("truncated"))) return false;
+    this.counts.damagedReads++;
+    return true;
+  }
+}
