@@ -233,7 +233,7 @@ export class Producer implements AsyncDisposable {
       }
       const { entry, ticket } = this.#accept(upload, 0);
       entry.uploaded = true;
-      this.#publisher.nudge(false);
+      this.#announce();
       return ticket;
     } finally {
       done();
@@ -286,7 +286,12 @@ export class Producer implements AsyncDisposable {
       durationMs: this.#log.env.monotonic() - begun,
       attempt: descriptor.attempt,
     });
-    this.#publisher.nudge(false);
+    this.#announce();
+  }
+
+  /** One more batch is uploaded. Somebody may be waiting for it whose own nudge came when nothing was pending yet. */
+  #announce(): void {
+    this.#publisher.nudge(this.#changed.size > 0);
   }
 
   #outbox(): Outbox {

@@ -1,0 +1,73 @@
+/** One producer process of the ingest benchmark: writes batches into the log, or the same bytes with the bare store. */
+import { openFileStore, openNamespace, type Producer, systemEnv } from "../../src/index.js";
+import { cut, makePayloads } from "./payload.js";
+import { answer, workerArgument } from "./worker-process.js";
+
+/** What a worker is told at its start. */
+export interface IngestWorkerSettings {
+  readonly number: number;
+  readonly logUri: string;
+  readonly bareFolder: string;
+  readonly payloadBytes: number;
+  readonly slices: number;
+  readonly uploadsInFlight: number;
+}
+
+/** One round. `open`: get ready for the log. */
+export type IngestQuestion =
+  | { readonly kind: "open" }
+  | { readonly kind: "log" | "bare"; readonly batches: number; readonly round: number };
+
+/** Bytes that went through the store in a round. */
+export interface IngestAnswer {
+  readonly bytesSent: number;
+}
+
+/** Payloads kept per process: many enough that the CPU's caches do not hold them all between two uploads. */
+const pooledBytes = 32 * 1024 * 1024;
+
+const settings = workerArgument<IngestWorkerSettings>();
+const { payloadBytes, number } = settings;
+const payloads = makePayloads(
+  Math.max(2, Math.min(64, Math.ceil(pooledBytes / payloadBytes))),
+  payloadBytes,
+  number + 1,
+);
+const batches = payloads.map((payload) => cut(payload, settings.slices));
+const bare = await openFileStore(settings.bareFolder, systemEnv);
+const namespace = await openNamespace(settings.logUri);
+let producer: Producer | undefined;
+
+/** The same number of uploads in flight, the same spread over folders as batch objects have, no checksums and no log. */
+async function writeBare(count: number, round: number): Promise<number> {
+  let next = 0;
+  const lane = async (): Promise<void> => {
+    while (next < count) {
+      const i = next++;
+      const folder = (i % 256).toString(16).padStart(2, "0");
+      await bare.put(`batch/${folder}/${round}/p${number}-${i}.tgb`, payloads[i % payloads.length] as Uint8Array);
+    }
+  };
+  await Promise.all(Array.from({ length: settings.uploadsInFlight }, lane));
+  return count * payloadBytes;
+}
+
+/** Until every batch is in the log. */
+async function writeLog(count: number): Promise<number> {
+  const sent = (): number => namespace.metrics.value("batchweave_store_sent_bytes_total");
+  const before = sent();
+  const open = producer as Producer;
+  for (let i = 0; i < count; i++)
+    await open.append(batches[i % batches.length] as Uint8Array[], { resumePoint: { batch: open.nextSeq } });
+  await open.flush();
+  return sent() - before;
+}
+
+answer<IngestQuestion>(async (question): Promise<IngestAnswer> => {
+  if (question.kind === "open") {
+    producer = await namespace.producer({ id: `producer-${number}`, uploadsInFlightMax: settings.uploadsInFlight });
+    return { bytesSent: 0 };
+  }
+  const { batches: count, round } = question;
+  return { bytesSent: await (question.kind === "bare" ? writeBare(count, round) : writeLog(count)) };
+});

@@ -1,0 +1,133 @@
+/**
+ * How much of the bare store's speed is left when batches go into the log: real producer processes on a local folder, against the
+ * same processes that write the same bytes with the bare file store. Same concurrency, same durability, no checksums in the
+ * baseline; rounds of the two alternate, and the ratio is that of the medians. A round ends when every batch is committed.
+ *
+ * A payload is one whole batch, of 8 slices (grid 8x1).
+ */
+import { rmSync } from "node:fs";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { createNamespace } from "../src/index.js";
+import type { IngestAnswer, IngestQuestion, IngestWorkerSettings } from "./harness/ingest-worker.js";
+import { number, numbers, readOptions } from "./harness/options.js";
+import { Report } from "./harness/report.js";
+import { inScratchFolder } from "./harness/scratch-folder.js";
+import { median } from "./harness/statistics.js";
+import { WorkerProcess } from "./harness/worker-process.js";
+
+export const summary =
+  "producer processes against the bare file store [--payloads 100e3,1e6,10e6] [--producers 1,4] [--rounds 5] [--seconds 1.5] [--folder DIR]";
+
+const slices = 8;
+const uploadsInFlight = 8;
+/** Bytes of one round at most: the folder must hold all rounds of a row. */
+const roundBytesMax = 3e9;
+
+interface Cell {
+  readonly payloadBytes: number;
+  readonly producers: number;
+  readonly rounds: number;
+  readonly seconds: number;
+}
+
+interface Round {
+  readonly seconds: number;
+  readonly bytesSent: number;
+}
+
+class Crew {
+  readonly #workers: WorkerProcess[];
+
+  constructor(workers: WorkerProcess[]) {
+    this.#workers = workers;
+  }
+
+  static start(cell: Cell, folder: string): Crew {
+    const url = new URL(`./harness/ingest-worker.${import.meta.url.endsWith(".ts") ? "ts" : "js"}`, import.meta.url);
+    return new Crew(
+      Array.from({ length: cell.producers }, (_, i) => {
+        const settings: IngestWorkerSettings = {
+          number: i,
+          logUri: pathToFileURL(join(folder, "log")).href,
+          bareFolder: join(folder, "bare"),
+          payloadBytes: cell.payloadBytes,
+          slices,
+          uploadsInFlight,
+        };
+        return new WorkerProcess(url, settings);
+      }),
+    );
+  }
+
+  /** From the moment all are told to begin until the last one is done. */
+  async all(question: IngestQuestion): Promise<Round> {
+    const begun = performance.now();
+    const answers = await Promise.all(this.#workers.map((worker) => worker.ask<IngestAnswer>(question)));
+    return {
+      seconds: (performance.now() - begun) / 1_000,
+      bytesSent: answers.reduce((sum, { bytesSent }) => sum + bytesSent, 0),
+    };
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.#workers.map((worker) => worker.stop()));
+  }
+}
+
+async function measure(cell: Cell, folder: string, report: Report): Promise<void> {
+  const { payloadBytes, producers } = cell;
+  await createNamespace(pathToFileURL(join(folder, "log")).href, { grid: { rows: slices, chunks: 1 } });
+  const crew = Crew.start(cell, folder);
+  try {
+    await crew.all({ kind: "open" });
+    const tryOut = await crew.all({ kind: "bare", batches: uploadsInFlight, round: 0 });
+    const bytesPerSecond = (uploadsInFlight * producers * payloadBytes) / tryOut.seconds;
+    const wantedBytes = Math.min(bytesPerSecond * cell.seconds, roundBytesMax);
+    const batches = Math.max(uploadsInFlight, Math.ceil(wantedBytes / payloadBytes / producers));
+    const payload = batches * producers * payloadBytes;
+    const bare: number[] = [];
+    const log: number[] = [];
+    const sent: number[] = [];
+    await crew.all({ kind: "log", batches: uploadsInFlight, round: 0 });
+    for (let round = 1; round <= cell.rounds; round++) {
+      bare.push(payload / 1e6 / (await crew.all({ kind: "bare", batches, round })).seconds);
+      const { seconds, bytesSent } = await crew.all({ kind: "log", batches, round });
+      log.push(payload / 1e6 / seconds);
+      sent.push(bytesSent / payload);
+      report.note(
+        `  ${payloadBytes} B x ${batches} x ${producers}: bare ${bare.at(-1)?.toFixed(0)} log ${log.at(-1)?.toFixed(0)} MB/s`,
+      );
+    }
+    report.row({
+      payloadBytes,
+      producers,
+      mbPerS: median(log),
+      bareMbPerS: median(bare),
+      ratio: median(log) / median(bare),
+      bytesPerByte: median(sent),
+    });
+  } finally {
+    await crew.stop();
+  }
+}
+
+export async function run(args: string[]): Promise<void> {
+  const options = readOptions(args, ["payloads", "producers", "rounds", "seconds", "folder"]);
+  const report = new Report("ingest", options.json);
+  await inScratchFolder(options.folder, async (folder) => {
+    for (const payloadBytes of numbers(options.payloads, [100_000, 1_000_000, 10_000_000]))
+      for (const producers of numbers(options.producers, [1, 4])) {
+        const cell = {
+          payloadBytes,
+          producers,
+          rounds: number(options.rounds, 5),
+          seconds: number(options.seconds, 1.5),
+        };
+        const place = join(folder, `${payloadBytes}-${producers}`);
+        await measure(cell, place, report);
+        rmSync(place, { recursive: true, force: true });
+      }
+  });
+  report.end();
+}

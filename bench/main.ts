@@ -1,0 +1,38 @@
+/** `npm run bench -- NAME [arguments] [--json]`: every file beside this one is a benchmark and exports `run`. */
+import { readdirSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+
+/** What a benchmark file exports. */
+interface Benchmark {
+  /** One line for the list. */
+  readonly summary?: string;
+  run(args: string[]): Promise<void>;
+}
+
+const folder = fileURLToPath(new URL(".", import.meta.url));
+const names = readdirSync(folder, { withFileTypes: true })
+  .filter((entry) => entry.isFile() && /^[a-z-]+\.(js|ts)$/.test(entry.name))
+  .map((entry) => entry.name.replace(/\.[jt]s$/, ""))
+  .filter((name) => name !== "main");
+
+const load = async (name: string): Promise<Benchmark> => (await import(`./${name}.js`)) as Benchmark;
+
+async function list(): Promise<void> {
+  console.log("npm run bench -- NAME [arguments] [--json]\n");
+  for (const name of names) console.log(`  ${name.padEnd(12)}${(await load(name)).summary ?? ""}`.trimEnd());
+}
+
+const [name, ...args] = process.argv.slice(2);
+if (name === undefined || name === "--help") {
+  await list();
+} else if (!names.includes(name)) {
+  console.error(`There is no benchmark ${JSON.stringify(name)}; there are ${names.join(", ")}.`);
+  process.exitCode = 2;
+} else {
+  try {
+    await (await load(name)).run(args);
+  } catch (error) {
+    console.error(error instanceof Error ? error.stack : error);
+    process.exitCode = 1;
+  }
+}
