@@ -67,7 +67,17 @@ export {
   safetensorsType,
   type TensorPreview,
 } from "./inspect.js";
-export type { LagSettings, LiveCheckpoint } from "./lifecycle/index.js";
+export type {
+  DeadCount,
+  DeadObject,
+  DeadReason,
+  LagSettings,
+  LiveCheckpoint,
+  ReclaimLoopObserver,
+  ReclaimLoopSettings,
+  ReclaimReport,
+  ReclaimSettings,
+} from "./lifecycle/index.js";
 export { type CheckpointOptions, type ConsumerOptions, Namespace, type ProducerOptions } from "./namespace.js";
 export { type Labels, Metrics } from "./observe/index.js";
 export {

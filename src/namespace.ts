@@ -14,15 +14,21 @@ import {
 } from "./inspect.js";
 import {
   commitMaxLag,
-  type LagObserver,
   type LagSettings,
   type LiveCheckpoint,
   lagGate,
   liveCheckpoints,
+  ReclaimLoop,
+  type ReclaimLoopObserver,
+  type ReclaimLoopSettings,
+  type ReclaimReport,
+  type ReclaimSettings,
+  reclaim,
   registerCheckpoint,
   releaseCheckpoint,
   starvationWatch,
 } from "./lifecycle/index.js";
+import { lagMetrics, reclaimMetrics } from "./lifecycle-metrics.js";
 import { type Log, laneNumber } from "./log/index.js";
 import type { Metrics } from "./observe/index.js";
 import { Producer, type ProducerObserver, type ProducerSettings } from "./producer/index.js";
@@ -55,6 +61,8 @@ export interface ConsumerOptions extends ConsumerSettings {
   readonly group?: string | undefined;
   /** When a rank that waits for a step nobody may build gives up. */
   readonly lag?: LagSettings | undefined;
+  /** Rank 0 of the job also reclaims, for as long as its consumer is open. Default: nobody does. */
+  readonly reclaim?: ReclaimLoopSettings | boolean | undefined;
   /** Where mesh and rank come from when they are not given. Default: the process's own environment. */
   readonly environment?: JobEnvironment | undefined;
   /** Ends the consumer: a pending and every later `next()` rejects with its reason. */
@@ -93,16 +101,17 @@ export class Namespace {
     if (order.kind === "lanes") laneNumber(id, order.lanes);
     const opening = await this.#log.open(id, { signal, takeover });
     const publisher = createPublisher(this.#log, cadence, this.#publisherMetrics());
-    const gate = lagGate(this.#log, lag, this.#lagMetrics(id));
+    const gate = lagGate(this.#log, lag, lagMetrics(this.metrics, id));
     return new Producer({ log: this.#log, opening, publisher, observer: this.#producerMetrics(), gate }, settings);
   }
 
   /** Opens one rank's view of the log. Mesh and rank default to what the launcher of the job says in the environment. */
   async consumer(options: ConsumerOptions = {}): Promise<Consumer> {
-    const { environment = process.env, signal, group, lag, ...settings } = options;
+    const { environment = process.env, signal, group, lag, reclaim: reclaiming, ...settings } = options;
     const observer = consumerMetrics(this.metrics, this.grid);
     const watch = starvationWatch(this.#log, lag);
-    return await openConsumer(this.#log, settings, {
+    const ended = new AbortController();
+    const consumer = await openConsumer(this.#log, settings, {
       environment,
       signal,
       observer,
@@ -110,7 +119,14 @@ export class Namespace {
         await this.checkpoint(id, cursor, { group, ...own });
       },
       watchStarvation: (starvation, call) => watch({ ...starvation, group }, call),
+      onEnd: () => ended.abort(),
     });
+    if (reclaiming && consumer.place.rank === 0) {
+      const stop = signal ? AbortSignal.any([signal, ended.signal]) : ended.signal;
+      // It ends with the consumer, by its signal; failed runs are told by the metrics and tried again.
+      this.watchReclaim(reclaiming === true ? {} : reclaiming, { signal: stop }).catch(() => {});
+    }
+    return consumer;
   }
 
   /**
@@ -130,6 +146,35 @@ export class Namespace {
   /** The live checkpoints, by group, the newest first. */
   async checkpoints(options?: CallOptions): Promise<readonly LiveCheckpoint[]> {
     return liveCheckpoints(await this.#log.head.jump(options), this.grid.rows);
+  }
+
+  /**
+   * Deletes what no reader, producer or fork needs any more: trims to the lowest live checkpoint, then removes trimmed batches, uploads
+   * that were never committed, unreferenced index objects and old manifests. With `dryRun` it only says exactly what would go, and why.
+   */
+  async reclaim(settings: ReclaimSettings = {}, options: CallOptions = {}): Promise<ReclaimReport> {
+    const report = await reclaim(this.#log, settings, { signal: options.signal });
+    if (!report.dryRun) reclaimMetrics(this.metrics).onRun(report);
+    return report;
+  }
+
+  /** Reclaims again and again until the signal aborts, then rejects with its reason. A run that fails is told and tried again. */
+  async watchReclaim(
+    settings: ReclaimLoopSettings,
+    options: Pick<ReclaimLoopObserver, "onRun" | "onFailure"> & { readonly signal: AbortSignal },
+  ): Promise<never> {
+    const metrics = reclaimMetrics(this.metrics);
+    const observer: ReclaimLoopObserver = {
+      onRun: (report) => {
+        metrics.onRun(report);
+        options.onRun?.(report);
+      },
+      onFailure: (error) => {
+        metrics.onFailure(error);
+        options.onFailure?.(error);
+      },
+    };
+    return await new ReclaimLoop(this.#log, settings, observer).run(options.signal);
   }
 
   /** Steps that producers may be ahead of the slowest group's newest checkpoint; undefined removes the limit. */
@@ -169,29 +214,6 @@ export class Namespace {
   ): Promise<{ readonly end: number }> {
     const manifest = await this.#log.close(options);
     return { end: manifest.steps.end };
-  }
-
-  #lagMetrics(producer: string): LagObserver {
-    const { metrics } = this;
-    const waiting = (steps: number): void =>
-      metrics.set(
-        "batchweave_producer_lag_wait_steps",
-        "Steps ahead of the checkpoints while waiting, else 0.",
-        steps,
-        {
-          producer,
-        },
-      );
-    return {
-      onLagWait: ({ lag }) => {
-        metrics.count("batchweave_producer_lag_waits_total", "Times a producer had to wait for a checkpoint.");
-        waiting(lag);
-      },
-      onLagResume: ({ waitedMs }) => {
-        metrics.observeMs("batchweave_producer_lag_wait_seconds", "Time spent waiting for a checkpoint.", waitedMs);
-        waiting(0);
-      },
-    };
   }
 
   #publisherMetrics(): PublisherObserver {

@@ -25,6 +25,8 @@ export interface ConsumerParts {
   readonly register?: RegisterCheckpoint | undefined;
   /** Asked now and then while a step is waited for; throws when it can never come. */
   readonly watchStarvation?: WatchStarvation | undefined;
+  /** Called when the consumer is closed or the log has ended. */
+  readonly onEnd?: (() => void) | undefined;
   /** Ends the consumer: a pending and every later `next()` rejects with its reason. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -55,7 +57,7 @@ export interface ConsumerOpening {
   readonly limits: ConsumerLimits;
   readonly start: Position;
   readonly observer: ConsumerObserver;
-  readonly parts: Pick<ConsumerParts, "register" | "watchStarvation">;
+  readonly parts: Pick<ConsumerParts, "register" | "watchStarvation" | "onEnd">;
   readonly signal: AbortSignal | undefined;
 }
 
@@ -157,6 +159,7 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
   /** Ends the consumer and cancels what is in flight; leaving a `for await` loop does this. */
   async return(): Promise<IteratorResult<Share, undefined>> {
     this.#isClosed = true;
+    this.#parts.onEnd?.();
     await this.#stop(new Error("the consumer was closed"));
     return { done: true, value: undefined };
   }
@@ -174,6 +177,7 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
       if (front.kind === "failure") throw front.error;
       if (front.kind === "end") {
         this.#leftoverRows = front.leftoverRows;
+        this.#parts.onEnd?.();
         await this.#stop(new Error("the log has ended"));
         return { done: true, value: undefined };
       }

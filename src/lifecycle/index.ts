@@ -25,3 +25,13 @@ export {
   type StarvationWatch,
   starvationWatch,
 } from "./lag-gate.js";
+export {
+  boundaryLag,
+  type DeadCount,
+  type ReclaimObserver,
+  type ReclaimReport,
+  type ReclaimSettings,
+  reclaim,
+} from "./reclaim.js";
+export { ReclaimLoop, type ReclaimLoopObserver, type ReclaimLoopSettings } from "./reclaim-loop.js";
+export type { DeadObject, DeadReason } from "./sweep.js";

@@ -1,0 +1,291 @@
+/**
+ * Reclaim: physically deleting what the trim released. It never races, because it goes through the chain:
+ *
+ *   1. commit the new trim and the orphan cutoff     (from here on nothing below the cutoff can become live)
+ *   2. compute what is live in that very version     (anything missing: stop, delete nothing)
+ *   3. announce the boundary                         (from here on old manifest names mean nothing)
+ *   4. delete, lowest first
+ *
+ * A crash between any two leaves work for the next run, which finds it by listing. Two at once do the same work twice.
+ */
+import { isBatchWeaveError } from "../errors.js";
+import {
+  asVersion,
+  decodeTable,
+  type Manifest,
+  type NodeRef,
+  type SilentProducer,
+  type Version,
+} from "../format/index.js";
+import { Draft, type Log, sameRef, stageCutoff, stageTrim } from "../log/index.js";
+import { chooseCutoff, type Grace } from "./cutoff.js";
+import { computeLive, type LiveSet } from "./live-set.js";
+import {
+  assertSameNamespace,
+  type DeadObject,
+  type Sweep,
+  sweepBatches,
+  sweepIndex,
+  sweepIntents,
+  sweepManifests,
+} from "./sweep.js";
+import { type SweptBefore, sweepNewlyTrimmed, sweptNow } from "./sweep-window.js";
+
+/** Settings of {@link reclaim}. */
+export interface ReclaimSettings {
+  /** How long an upload may take before its commit. Default 15 minutes. */
+  readonly graceMs?: number | undefined;
+  /** Versions that stay, whatever the clock says. Default 16. */
+  readonly keepVersions?: number | undefined;
+  /** Change nothing; say exactly what would be deleted, and why. */
+  readonly dryRun?: boolean | undefined;
+  /** Requests at a time. Default 8. */
+  readonly requestsInFlightMax?: number | undefined;
+}
+
+/** Told what a reclaim does. */
+export interface ReclaimObserver {
+  onDeleted?(objects: readonly DeadObject[]): void;
+}
+
+/** How many objects, and how many bytes. */
+export interface DeadCount {
+  readonly objects: number;
+  readonly bytes: number;
+}
+
+/** What a reclaim did, or in a dry run would do. */
+export interface ReclaimReport {
+  readonly dryRun: boolean;
+  /** The version that liveness was computed from. */
+  readonly version: number;
+  readonly trim: { readonly before: number; readonly after: number };
+  readonly cutoff: { readonly before: number; readonly after: number };
+  readonly boundary: { readonly before: number; readonly after: number };
+  readonly batches: DeadCount;
+  readonly index: DeadCount;
+  readonly manifests: DeadCount;
+  readonly intents: DeadCount;
+  /** Versions between the boundary and the head. */
+  readonly lagVersions: number;
+  /** Age of the oldest version that is not announced, in ms. */
+  readonly lagMs: number;
+  /** True: everything below the cutoff was listed. False: only what can have died since the run before. */
+  readonly full: boolean;
+  /** Dry run: every object that would go. */
+  readonly dead: readonly DeadObject[] | undefined;
+}
+
+const defaults = { graceMs: 900_000, keepVersions: 16, requestsInFlightMax: 8 };
+const liveAttemptsMax = 3;
+
+/** Deletes what no reader, producer or fork can need any more. Safe to interrupt, to repeat and to run twice at once. */
+export async function reclaim(
+  log: Log,
+  settings: ReclaimSettings = {},
+  parts: { readonly observer?: ReclaimObserver | undefined; readonly signal?: AbortSignal | undefined } = {},
+): Promise<ReclaimReport> {
+  return (await reclaimSince(log, settings, parts, undefined)).report;
+}
+
+/** As {@link reclaim}, going on from what an earlier run of this process remembers. Only a hint: without it more is listed. */
+export async function reclaimSince(
+  log: Log,
+  settings: ReclaimSettings,
+  parts: { readonly observer?: ReclaimObserver | undefined; readonly signal?: AbortSignal | undefined },
+  earlier: SweptBefore | undefined,
+): Promise<{ report: ReclaimReport; swept: SweptBefore | undefined }> {
+  const { signal } = parts;
+  const dryRun = settings.dryRun === true;
+  const inFlightMax = settings.requestsInFlightMax ?? defaults.requestsInFlightMax;
+  const grace: Grace = {
+    graceMs: settings.graceMs ?? defaults.graceMs,
+    keepVersions: settings.keepVersions ?? defaults.keepVersions,
+  };
+  await assertSameNamespace(log, { signal });
+  const base = await log.head.jump({ signal });
+  const before = { base, boundary: log.head.boundary.newest.upTo };
+  const wanted = await chooseCutoff(log, base, grace, { signal });
+  let manifest = dryRun ? await planVersion(log, base, wanted, signal) : await commitRelease(log, wanted, signal);
+  // Hints hold only for the very state they were made from.
+  const since = earlier && isNext(earlier, base, manifest) ? earlier : undefined;
+  let live: LiveSet | undefined;
+  for (let attempt = 1; !live; attempt++) {
+    try {
+      const fromStep = since?.endAtCutoff ?? 0;
+      live = await computeLive(log, manifest, { basesBelow: manifest.orphanCutoff, fromStep, inFlightMax }, { signal });
+    } catch (error) {
+      // Another reclaimer may have trimmed further and deleted what this version still needed. Otherwise it is a loss: stop here.
+      if (dryRun || !isBatchWeaveError(error, "MISSING_OBJECT") || attempt === liveAttemptsMax) throw error;
+      const newer = await log.head.jump({ signal });
+      if (newer.steps.trim <= manifest.steps.trim) throw error;
+      manifest = newer;
+    }
+  }
+  const boundary = dryRun
+    ? asVersion(Math.max(before.boundary, lastReleased(manifest)))
+    : await announce(log, manifest, signal);
+  const tally = new Tally(log, dryRun, parts.observer, signal);
+  const sweep: Sweep = {
+    log,
+    manifest,
+    live,
+    cutoff: manifest.orphanCutoff,
+    fromBase: since?.cutoff ?? 0,
+    boundary,
+    inFlightMax,
+    take: (dead) => tally.take(dead),
+    signal,
+  };
+  const kept = since ? await sweepNewlyTrimmed(sweep, since, base) : [];
+  await sweepBatches(sweep);
+  await sweepIndex(sweep);
+  await sweepManifests(sweep);
+  await sweepIntents(sweep);
+  const report: ReclaimReport = {
+    dryRun,
+    version: manifest.version,
+    trim: { before: base.steps.trim, after: manifest.steps.trim },
+    cutoff: { before: base.orphanCutoff, after: manifest.orphanCutoff },
+    boundary: { before: before.boundary, after: boundary },
+    ...tally.counts(),
+    ...(await boundaryLag(log, manifest, boundary, signal)),
+    full: since === undefined,
+    dead: tally.dead,
+  };
+  return { report, swept: dryRun ? undefined : await sweptNow(sweep, kept) };
+}
+
+/** The hint fits: nobody else trimmed, unpinned or swept differently in between. */
+function isNext(earlier: SweptBefore, base: Manifest, manifest: Manifest): boolean {
+  return (
+    earlier.trim === base.steps.trim &&
+    earlier.cutoff <= manifest.orphanCutoff &&
+    earlier.pins.every((id) => manifest.pins.has(id))
+  );
+}
+
+/** The highest version that a manifest lets go of. */
+function lastReleased(manifest: Manifest): Version {
+  return asVersion(Math.max(0, manifest.orphanCutoff - 1));
+}
+
+/** Commits trim and cutoff, and drops tables that hold nobody's state any more. */
+async function commitRelease(log: Log, wanted: Version, signal: AbortSignal | undefined): Promise<Manifest> {
+  const { manifest } = await log.commit<readonly NodeRef[], undefined>(
+    {
+      by: "reclaim log",
+      prepare: (base) => supersededTables(log, base, signal),
+      stage: (draft, superseded) => {
+        stageRelease(draft, log, wanted, superseded);
+        const { base } = draft;
+        const done =
+          draft.trim === base.steps.trim &&
+          draft.orphanCutoff === base.orphanCutoff &&
+          draft.tables.length === base.tables.length;
+        return { done, result: undefined };
+      },
+    },
+    { signal, fresh: true },
+  );
+  return manifest;
+}
+
+function stageRelease(draft: Draft, log: Log, wanted: Version, superseded: readonly NodeRef[]): void {
+  stageTrim(draft, log.spec.grid.rows);
+  stageCutoff(draft, wanted);
+  draft.tables = draft.tables.filter((ref) => !superseded.some((other) => sameRef(ref, other)));
+}
+
+/** What {@link commitRelease} would commit, without committing it. */
+async function planVersion(
+  log: Log,
+  base: Manifest,
+  wanted: Version,
+  signal: AbortSignal | undefined,
+): Promise<Manifest> {
+  const draft = new Draft(base, { ...base.commit, boundaryHint: base.boundaryHint });
+  stageRelease(draft, log, wanted, await supersededTables(log, base, signal));
+  return draft.finish();
+}
+
+/** Tables all of whose producers are inline or in a newer table. Read only when there are several: one cannot replace itself. */
+async function supersededTables(log: Log, base: Manifest, signal: AbortSignal | undefined): Promise<NodeRef[]> {
+  if (base.tables.length < 2) return [];
+  const from = { store: log.store, namespace: log.spec.uuid };
+  const seen = new Set<string>(base.producers.keys());
+  const superseded: NodeRef[] = [];
+  for (const ref of [...base.tables].reverse()) {
+    const table: Map<string, SilentProducer> = await log.index.readObject(from, ref, decodeTable, { signal });
+    if ([...table.keys()].every((id) => seen.has(id))) superseded.push(ref);
+    for (const id of table.keys()) seen.add(id);
+  }
+  return superseded;
+}
+
+/** Announces before anything is deleted; returns what the chain then shows. */
+async function announce(log: Log, manifest: Manifest, signal: AbortSignal | undefined): Promise<Version> {
+  const upTo = lastReleased(manifest);
+  const { boundary } = log.head;
+  if (upTo === 0) return await boundary.look({ signal });
+  return await boundary.announce(upTo, manifest.version, log.env, { signal });
+}
+
+/** How far the boundary is behind the head: large means that no reclaimer has run for long. */
+export async function boundaryLag(
+  log: Log,
+  head: Manifest,
+  boundary: Version,
+  signal?: AbortSignal | undefined,
+): Promise<{ lagVersions: number; lagMs: number }> {
+  const oldest = asVersion(boundary + 1);
+  const first = oldest >= head.version ? head : await log.head.read(oldest, { signal });
+  const time = first?.commit.time ?? head.commit.time;
+  return { lagVersions: head.version - boundary, lagMs: Math.max(0, log.env.now() - time) };
+}
+
+const kinds = { batch: "batches", index: "index", manifest: "manifests", intent: "intents" } as const;
+
+/** Counts, and deletes unless it is a dry run. */
+class Tally {
+  readonly #log: Log;
+  readonly #observer: ReclaimObserver;
+  readonly #signal: AbortSignal | undefined;
+  readonly #counts = { batches: none(), index: none(), manifests: none(), intents: none() };
+  readonly dead: DeadObject[] | undefined;
+
+  constructor(log: Log, dryRun: boolean, observer: ReclaimObserver = {}, signal: AbortSignal | undefined) {
+    this.#log = log;
+    this.#observer = observer;
+    this.#signal = signal;
+    this.dead = dryRun ? [] : undefined;
+  }
+
+  async take(objects: readonly DeadObject[]): Promise<void> {
+    if (objects.length === 0) return;
+    if (this.dead) {
+      this.dead.push(...objects);
+    } else {
+      // Manifest names come back after a namespace was made again; all other names are unique.
+      if (objects[0]?.kind === "manifest") await assertSameNamespace(this.#log, { signal: this.#signal });
+      await this.#log.store.delete(
+        objects.map((o) => o.key),
+        { signal: this.#signal },
+      );
+      this.#observer.onDeleted?.(objects);
+    }
+    for (const { kind, size } of objects) {
+      const count = this.#counts[kinds[kind]];
+      count.objects++;
+      count.bytes += size;
+    }
+  }
+
+  counts(): Pick<ReclaimReport, "batches" | "index" | "manifests" | "intents"> {
+    return this.#counts;
+  }
+}
+
+function none(): { objects: number; bytes: number } {
+  return { objects: 0, bytes: 0 };
+}

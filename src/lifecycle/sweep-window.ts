@@ -1,0 +1,89 @@
+/**
+ * Sweeping only what can have died since the run before, for a process that reclaims again and again. With a million live batches a full
+ * sweep lists and reads a million; this one costs what was written and trimmed in between. Everything here is a hint: when it does not fit,
+ * or is lost, a full sweep finds the rest.
+ */
+import { type BatchName, batchKey, type Descriptor, type Manifest } from "../format/index.js";
+import { visitSteps } from "./index-walk.js";
+import { firstIndexedStep } from "./live-set.js";
+import { batchReason, type DeadObject, type Sweep } from "./sweep.js";
+
+/** A batch that was dead but for a producer's resume point in it. */
+interface KeptBatch {
+  readonly name: BatchName;
+  readonly extents: number;
+}
+
+/** What a finished sweep leaves for the next one. */
+export interface SweptBefore {
+  readonly trim: number;
+  readonly cutoff: number;
+  /** End of the log at version `cutoff`: what was uploaded since can only be at or above it. */
+  readonly endAtCutoff: number;
+  /** Trimmed batches that still hold a resume point. */
+  readonly kept: readonly KeptBatch[];
+  readonly pins: readonly string[];
+}
+
+/**
+ * Three kinds of objects can have died below the old cutoff: batches that were trimmed since (their names are in the index of the
+ * version before), batches that were kept for a resume point and are not any more, and what pins let go (then the hint does not fit).
+ * Returns those that are still kept for a resume point.
+ */
+export async function sweepNewlyTrimmed(sweep: Sweep, since: SweptBefore, before: Manifest): Promise<KeptBatch[]> {
+  const { log, manifest, live, inFlightMax, signal } = sweep;
+  const pinned = [...manifest.pins.values()];
+  const candidates: DeadObject[] = [];
+  const kept: KeptBatch[] = [];
+  const consider = (name: BatchName, extents: readonly { size: number }[]): void => {
+    // Younger ones are listed.
+    if (name.base >= since.cutoff) return;
+    if (live.hasBatch(name)) {
+      kept.push({ name, extents: extents.length });
+      return;
+    }
+    extents.forEach(({ size }, extent) => {
+      candidates.push({ key: batchKey(name, extent), size, kind: "batch", reason: batchReason(manifest, name) });
+    });
+  };
+  const visit = (descriptor: Descriptor, step: number): void => {
+    if (descriptor.origin !== undefined || pinned.some((pin) => step >= pin.from && step < pin.to)) return;
+    consider(descriptor, descriptor.extents);
+  };
+  const from = Math.max(before.steps.trim, firstIndexedStep(log));
+  await visitSteps(log, { tree: before, from, to: manifest.steps.trim }, visit, inFlightMax, { signal });
+  for (const { name, extents } of since.kept)
+    consider(
+      name,
+      Array.from({ length: extents }, () => ({ size: 0 })),
+    );
+  candidates.sort((a, b) => (a.key < b.key ? -1 : 1));
+  for (let at = 0; at < candidates.length; at += 1_000) await sweep.take(candidates.slice(at, at + 1_000));
+  return kept;
+}
+
+/**
+ * What the next run may build on; `kept` is what {@link sweepNewlyTrimmed} returned. Undefined when the version at the cutoff cannot be
+ * vouched for: then the next run sweeps in full.
+ */
+export async function sweptNow(sweep: Sweep, kept: readonly KeptBatch[]): Promise<SweptBefore | undefined> {
+  const { log, manifest, live, cutoff, fromBase, signal } = sweep;
+  const atCutoff = cutoff === 0 ? undefined : await log.head.read(cutoff, { signal });
+  // A forged version could claim a later end and hide live batches from the next run: only a look begun after the read vouches for it.
+  if (cutoff > 0 && (!atCutoff || (await log.head.boundary.look({ signal })) >= cutoff)) return undefined;
+  const all = [...kept];
+  for (const [producer, { resume }] of manifest.producers) {
+    if (resume.kind !== "batch") continue;
+    const name = { producer, ...resume.batch };
+    // Of older bases this run knows only what `kept` says: such a batch may well be live for its step.
+    const isSwept = name.base >= fromBase && name.base < cutoff;
+    if (isSwept && live.isOnlyLast(name)) all.push({ name, extents: resume.batch.extent + 1 });
+  }
+  return {
+    trim: manifest.steps.trim,
+    cutoff,
+    endAtCutoff: atCutoff?.steps.end ?? 0,
+    kept: all,
+    pins: [...manifest.pins.keys()],
+  };
+}
