@@ -22,3 +22,4 @@ export { type Applied, SimStore, type SimStoreOptions } from "./sim-store.js";
 export { type ProcessContext, Simulation, type SimulationOptions } from "./simulation.js";
 export { formatTraceLine, Trace, type TraceLine } from "./trace.js";
 export { type ProcessExit, type RunEnd, type SimProcess, World } from "./world.js";
+export { type CadenceMinute, type CadenceRun, type CadenceRunOptions, runCadence } from "./cadence-run.js";

@@ -36,6 +36,8 @@ const defaults: Resolved = {
 };
 /** LIST and PUT every cycle, a look and a delete now and then. */
 const requestsPerCycle = 2.3;
+/** Share of the pace that is not spent committing: what openings and checkpoints get in by. */
+const paceFactor = 1.25;
 const aloneIntervalMs = 200;
 const idleIntervalMsMax = 1_000;
 /** A chain of own versions is vouched for this often at least, and at once when it spent so many intents. */
@@ -50,7 +52,8 @@ export class CooperativePublisher implements Publisher {
   readonly #observer: PublisherObserver;
   readonly #settings: Resolved;
   readonly #wakeup = new Wakeup();
-  readonly #announced = new Map<string, number>();
+  /** When each batch's intent was published. Uploading again makes a new descriptor, which needs an intent of its own. */
+  readonly #announced = new Map<Descriptor, number>();
   #urgent = false;
   #carrying = false;
   /** The newest of this carrier's own versions that nobody has vouched for yet. */
@@ -111,13 +114,13 @@ export class CooperativePublisher implements Publisher {
 
   /** Publishes intents of batches that have none yet. */
   async #announce(pending: readonly Descriptor[], signal: AbortSignal): Promise<boolean> {
-    const fresh = pending.filter((batch) => !this.#announced.has(intentName(batch)));
+    const fresh = pending.filter((batch) => !this.#announced.has(batch));
     if (fresh.length === 0) return false;
     const published = await Promise.all(
       fresh.map((batch) => publishIntent(this.#log.store, this.#log.spec.uuid, batch, { signal })),
     );
     const now = this.#log.env.monotonic();
-    for (const batch of fresh) this.#announced.set(intentName(batch), now);
+    for (const batch of fresh) this.#announced.set(batch, now);
     if (published.includes(false)) this.#takeOver();
     return true;
   }
@@ -126,7 +129,7 @@ export class CooperativePublisher implements Publisher {
   #lookDueMs(pending: readonly Descriptor[]): number {
     const { confirmMs, patienceMs } = this.#settings;
     const now = this.#log.env.monotonic();
-    const oldestMs = this.#announced.get(intentName(pending[0] as Descriptor)) ?? now;
+    const oldestMs = this.#announced.get(pending[0] as Descriptor) ?? now;
     if (this.#lookDelayMs === 0) this.#lookDelayMs = 0.5 + this.#log.env.random();
     const trusted = now - this.#carrierSeenAtMs < 2 * confirmMs;
     const delayMs = this.#urgent ? patienceMs / 2 : (trusted ? confirmMs : patienceMs) * this.#lookDelayMs;
@@ -142,7 +145,7 @@ export class CooperativePublisher implements Publisher {
     this.#lookedAtMs = env.monotonic();
     this.#lookDelayMs = 0;
     const oldest = outbox.pending()[0];
-    const announcedMs = oldest && this.#announced.get(intentName(oldest));
+    const announcedMs = oldest && this.#announced.get(oldest);
     // Not carried although there was time for it: nobody carries, or this batch cannot be carried. Its owner commits.
     if (announcedMs !== undefined && begun - announcedMs >= this.#settings.patienceMs / (this.#urgent ? 2 : 1))
       this.#takeOver();
@@ -151,8 +154,8 @@ export class CooperativePublisher implements Publisher {
   }
 
   #forgetSettled(pending: readonly Descriptor[]): void {
-    const names = new Set(pending.map(intentName));
-    for (const name of this.#announced.keys()) if (!names.has(name)) this.#announced.delete(name);
+    const left = new Set(pending);
+    for (const batch of this.#announced.keys()) if (!left.has(batch)) this.#announced.delete(batch);
   }
 
   #takeOver(): void {
@@ -200,6 +203,8 @@ export class CooperativePublisher implements Publisher {
       return;
     }
     await this.#vouch(outbox, signal, alone);
+    // What cannot be staged on a chain of our own (a lane that is too far ahead) waits for others' versions, which it never shows.
+    if (attempt.outcome === "nothing" && own.length > 0) this.#chain = undefined;
     await this.#pace(outbox, begun, alone, signal);
   }
 
@@ -245,19 +250,15 @@ export class CooperativePublisher implements Publisher {
     const budgetMs = requestsPerCycle / (requestBudget * this.#batchesPerMs);
     let intervalMs = alone
       ? aloneIntervalMs
-      : Math.max(intervalMsMin, 2 * this.#tauMs, Math.min(intervalMsMax, budgetMs));
+      : Math.max(intervalMsMin, paceFactor * this.#tauMs, Math.min(intervalMsMax, budgetMs));
     if (this.#idleCycles > 0)
       intervalMs = Math.min(Math.max(idleIntervalMsMax, intervalMs), intervalMs * 2 ** Math.min(this.#idleCycles, 10));
     const idle = alone && this.#idleCycles > 0 && outbox.pending().length === 0;
     // Alone and idle there is nothing to list: sleep until the next batch comes.
     const waitMs = idle ? Number.POSITIVE_INFINITY : begunMs + intervalMs - this.#log.env.monotonic();
-    if (waitMs > 0 && !this.#urgent) await this.#wakeup.wait(this.#log.env, waitMs, signal);
+    if (waitMs > 0 && (!this.#urgent || this.#idleCycles > 0)) await this.#wakeup.wait(this.#log.env, waitMs, signal);
     else signal.throwIfAborted();
   }
-}
-
-function intentName(batch: Descriptor): string {
-  return `${batch.seq}.${batch.attempt}`;
 }
 
 /** Commits of batches are signed with the producer's id alone; openings, checkpoints and closes have a blank in theirs. */

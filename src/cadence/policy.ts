@@ -47,8 +47,11 @@ export function dacPolicy(env: Env, settings: DacSettings = {}): Policy {
     delayMs: ({ sinceAttemptMs }) => Math.max(0, gapMs - sinceAttemptMs),
     learn({ fragileMs, activeProducers }) {
       if (fragileMs === undefined) return;
+      // Producers that start together would stay in step for many gaps: the first gap is drawn from its whole length.
+      const first = tauMs === undefined;
       tauMs = tauMs === undefined ? fragileMs : (1 - alpha) * tauMs + alpha * fragileMs;
-      gapMs = dacGapMs(tauMs, activeProducers, epsilon, delta) * (1 + jitter * (2 * env.random() - 1));
+      const gap = dacGapMs(tauMs, activeProducers, epsilon, delta);
+      gapMs = gap * (first ? env.random() : 1 + jitter * (2 * env.random() - 1));
     },
   };
 }

@@ -33,10 +33,16 @@ export function reportExpired(
 /** A producer counts as active when it committed within this many versions. */
 export const activeVersions = 1_024;
 
-/** Producers that committed lately: recency in versions, not every id that ever lived. */
+const counted = new WeakMap<Manifest, number>();
+
+/** Producers that committed lately: recency in versions, not every id that ever lived. Counted once per manifest. */
 export function activeProducers(manifest: Manifest): number {
-  const since = manifest.version - activeVersions;
-  let active = 0;
-  for (const state of manifest.producers.values()) if (state.at >= since) active++;
+  let active = counted.get(manifest);
+  if (active === undefined) {
+    const since = manifest.version - activeVersions;
+    active = 0;
+    for (const state of manifest.producers.values()) if (state.at >= since) active++;
+    counted.set(manifest, active);
+  }
   return Math.max(1, active);
 }

@@ -1,6 +1,9 @@
 /** A flag one loop waits on and anybody raises: no wake-up is lost between checking and waiting. */
 import type { Env } from "../env/index.js";
 
+/** A reason that costs nothing to make; nobody ever sees it. */
+const done = Symbol("wait is over");
+
 export class Wakeup {
   #raised = false;
   #wake: (() => void) | undefined;
@@ -28,7 +31,7 @@ export class Wakeup {
       await Promise.race([woken, slept]);
     } finally {
       this.#wake = undefined;
-      stop.abort();
+      stop.abort(done);
     }
   }
 }

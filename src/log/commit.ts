@@ -3,7 +3,7 @@
 import type { Env } from "../env/index.js";
 import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
 import { encodeManifest, type Manifest, manifestKey } from "../format/index.js";
-import type { CallOptions, ObjectStore } from "../store/index.js";
+import type { CallOptions, CreateOutcome, ObjectStore } from "../store/index.js";
 import { Draft } from "./draft.js";
 import type { Head } from "./head.js";
 
@@ -45,6 +45,9 @@ export interface CommitOptions extends CallOptions {
   onAttempt?: ((attempt: { outcome: AttemptOutcome; fragileMs?: number | undefined }) => void) | undefined;
 }
 
+/** A PUT without an answer for so long is sent once more. */
+const slowPutMs = 1_500;
+const slowPutOver = Symbol("answered in time");
 const settleDelayMs = 50;
 const settleDelayMsMax = 5_000;
 const conflictDelayMsMax = 2_000;
@@ -155,12 +158,27 @@ export class Committer {
     const key = manifestKey(next.version);
     const bytes = encodeManifest(next);
     for (let delayMs = settleDelayMs; ; delayMs = Math.min(2 * delayMs, settleDelayMsMax)) {
-      const outcome = await this.#store.create(key, bytes, { signal });
+      const outcome = await this.#create(key, bytes, signal);
       if (outcome === "created") return "mine";
       if (outcome === "exists") return await this.#owner(next, signal);
       // Unknown: it may have landed, or may land minutes from now. Only the same bytes may be tried until the name has an owner.
       await this.#env.sleep(delayMs * (0.5 + this.#env.random()), signal);
     }
+  }
+
+  /** One PUT; when it takes very long, a second of the same bytes beside it. Which of them wins does not matter: both are this commit. */
+  async #create(key: string, bytes: Uint8Array, signal: AbortSignal | undefined): Promise<CreateOutcome> {
+    const first = this.#store.create(key, bytes, { signal });
+    const stop = new AbortController();
+    const late = this.#env.sleep(slowPutMs, stop.signal).then(
+      () => "late" as const,
+      () => "late" as const,
+    );
+    const outcome = await Promise.race([first, late]);
+    stop.abort(slowPutOver);
+    if (outcome !== "late") return outcome;
+    const second = this.#store.create(key, bytes, { signal });
+    return await firstVerdict([first, second]);
   }
 
   /** The name exists. An earlier request of this very attempt may have created it, whatever its answer said. */
@@ -186,3 +204,17 @@ export class Committer {
     return verdict === "other" ? "lost" : "unsettled";
   }
 }
+
+/** The first verdict of several PUTs of the same bytes. A failure or an unknown outcome of one says nothing while another is under way. */
+async function firstVerdict(puts: readonly Promise<CreateOutcome>[]): Promise<CreateOutcome> {
+  try {
+    return await Promise.any(puts.map(async (put) => ((await put) === "unknown" ? Promise.reject(noVerdict) : put)));
+  } catch {
+    const outcomes = await Promise.allSettled(puts);
+    const failed = outcomes.find((o) => o.status === "rejected");
+    if (failed && outcomes.every((o) => o.status === "rejected")) throw failed.reason;
+    return "unknown";
+  }
+}
+
+const noVerdict = Symbol("no verdict");
