@@ -74,6 +74,11 @@ function hasLanded({ phases: { commit } }: Death): boolean {
   }
 }
 
+/** Phases that no kill hit, if there were enough rounds to hit all of them. */
+function missedPhases(): readonly Phase[] {
+  return rounds >= phases.length ? phases.filter((phase) => kills[phase] === 0) : [];
+}
+
 function count(death: Death, aimed: Phase | undefined): void {
   const phase = phaseOf(death, aimed);
   kills[phase]++;
@@ -97,7 +102,7 @@ async function playRound(fleet: Fleet, round: number): Promise<void> {
   const kind = phase === "reading" ? "rank" : "producer";
   for (let attempt = 0; ; attempt++) {
     // Later attempts come closer to the beginning of the phase: a fast disk leaves few turns.
-    fleet.arm(kind, { phase, turns: Math.floor((random() * 12) / (attempt + 1)) });
+    fleet.arm(kind, { phase, turns: Math.floor((random() * 24) / (attempt + 1)) });
     const death = await fleet.death(3_000);
     if (!death && attempt < 20) continue;
     fleet.arm(kind, undefined);
@@ -113,7 +118,9 @@ async function main(): Promise<number> {
   try {
     fleet.start();
     await new Promise((resolve) => setTimeout(resolve, 500));
-    for (let round = 0; round < rounds && fleet.failures.length === 0; round++) {
+    // A kill can miss what it was aimed at; then there are some more rounds, until every phase was hit.
+    const isDone = (round: number): boolean => round >= rounds && (missedPhases().length === 0 || round >= 3 * rounds);
+    for (let round = 0; !isDone(round) && fleet.failures.length === 0; round++) {
       await playRound(fleet, round);
       if (!values.json && process.stderr.isTTY) process.stderr.write(`\rround ${round + 1} of ${rounds} `);
     }
@@ -128,8 +135,7 @@ async function main(): Promise<number> {
   const info = await ns.info();
   const judgement = judge(folder, info);
   const problems = [...fleet.failures, ...judgement.problems];
-  const missed = rounds >= phases.length ? phases.filter((phase) => kills[phase] === 0) : [];
-  for (const phase of missed) problems.push(`no kill hit the phase "${phase}"; run more rounds`);
+  for (const phase of missedPhases()) problems.push(`no kill hit the phase "${phase}"; run more rounds`);
   const total = Object.values(kills).reduce((sum, n) => sum + n, 0);
   const seconds = Math.round((performance.now() - begun) / 1_000);
   const { steps, acknowledged, reread } = judgement;

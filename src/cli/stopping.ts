@@ -1,4 +1,5 @@
 /** How a command is told to stop: the first SIGINT or SIGTERM asks it to finish cleanly, the second ends it at once. */
+import { setMaxListeners } from "node:events";
 import { constants } from "node:os";
 
 /** The reason of the abort signal; carries the exit status. */
@@ -19,6 +20,8 @@ export class Stopping {
   readonly #onSignal: (signal: "SIGINT" | "SIGTERM") => void;
 
   constructor() {
+    // Every call in flight listens to it, on purpose: Node would call more than ten a leak.
+    setMaxListeners(0, this.signal);
     this.#onSignal = (signal) => {
       const stopped = new Stopped(signal);
       if (this.#controller.signal.aborted) process.exit(stopped.exit);

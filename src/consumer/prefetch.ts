@@ -1,4 +1,5 @@
 /** Follows the log and reads ahead: iterations are planned in order, read side by side, and handed out in order. */
+import { setMaxListeners } from "node:events";
 import { isBatchWeaveError } from "../errors.js";
 import type { Manifest } from "../format/index.js";
 import type { Log } from "../log/index.js";
@@ -72,6 +73,8 @@ export class Prefetch {
     this.#parts = parts;
     this.#settings = settings;
     parts.signal?.addEventListener("abort", this.#onAbort, { once: true });
+    // Every read in flight listens to it, on purpose: Node would call more than ten a leak.
+    setMaxListeners(0, this.#abort.signal);
     this.#pumping = this.#pump(from);
   }
 

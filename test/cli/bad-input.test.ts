@@ -1,0 +1,177 @@
+/**
+ * Property: bad input and bad content get one clear sentence with a documented code, exit status 2, and change nothing on the store.
+ * Method: run the built command on a real folder; compare every file of the folder before and after.
+ */
+import { cpSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { sealJson } from "../../src/format/index.js";
+import { buildIfStale, must, run, Workspace } from "./command-line.js";
+
+const space = new Workspace();
+let good: string;
+
+beforeAll(async () => {
+  buildIfStale();
+  good = space.uri("good");
+  await must("create", good, "--rows", "4", "--chunks", "2");
+  await must("produce", good, "--id", "p0", "--batches", "3", "--bytes", "1000", "--close");
+  await must("create", space.uri("other"), "--rows", "4", "--chunks", "2");
+  await must("produce", space.uri("other"), "--id", "p0", "--batches", "2", "--bytes", "1000");
+  await must("create", space.uri("lanes"), "--rows", "4", "--order", "lanes", "--lanes", "2");
+  writeFileSync(space.path("slice.bin"), "some bytes");
+  writeFileSync(space.path("cursor.json"), "not a cursor");
+}, 60_000);
+
+afterAll(() => space.remove());
+
+/** Copies the good namespace and damages one object of it. */
+function damaged(name: string, folder: string, damage: (bytes: Buffer) => Buffer): string {
+  cpSync(space.path("good"), space.path(name), { recursive: true });
+  const path = folder.includes(".") ? space.path(name, folder) : join(space.path(name, folder), lastFile(name, folder));
+  writeFileSync(path, damage(readFileSync(path)));
+  return space.uri(name);
+}
+
+function lastFile(name: string, folder: string): string {
+  const files = Object.keys(space.snapshot(join(name, folder)));
+  return (files.at(-1) as string).slice(space.path(name, folder).length + 1);
+}
+
+/** Changes JSON fields of a stored object and seals it again, as a newer BatchWeave would have written it. */
+function reseal(bytes: Buffer, fields: Record<string, unknown>): Buffer {
+  const { crc32: _old, kind, namespace, ...rest } = JSON.parse(bytes.toString("utf8"));
+  return Buffer.from(sealJson(kind, namespace, { ...rest, ...fields }));
+}
+
+async function refused(code: string, words: RegExp, ...args: string[]): Promise<void> {
+  const before = space.snapshot();
+  const plain = await run(...args);
+  expect(plain.stderr.trim().split("\n").at(-1)).toMatch(new RegExp(`^error\\[${code}\\]: `));
+  expect(plain.stderr).toMatch(words);
+  expect(plain.stderr).not.toMatch(/\n\s+at /);
+  expect(plain.status).toBe(2);
+  const json = await run(...args, "--json");
+  expect(json.error).toMatchObject({ code, message: expect.stringMatching(words), remedy: expect.any(String) });
+  expect([json.status, json.stdout]).toEqual([2, ""]);
+  expect(space.snapshot()).toEqual(before);
+}
+
+test("unknown URI scheme", () => refused("UNKNOWN_SCHEME", /memory:, file:/, "info", "ftp://host/run"));
+
+test("a path instead of a URI", () => refused("UNKNOWN_SCHEME", /file:\/\//, "info", "/data/run"));
+
+test("missing namespace", () =>
+  refused("NO_NAMESPACE", /batchweave create/, "produce", space.uri("none"), "--id", "p0"));
+
+test("another grid than the one that is there", () =>
+  refused("GRID_MISMATCH", /4 rows x 2 chunks/, "create", good, "--rows", "8", "--chunks", "2"));
+
+test("a grid that is none", () =>
+  refused("INVALID_ARGUMENT", /at least 1/, "create", space.uri("none"), "--rows", "0", "--chunks", "2"));
+
+test("a grid that is too large", () =>
+  refused("INVALID_ARGUMENT", /65536/, "create", space.uri("none"), "--rows", "99999", "--chunks", "99"));
+
+test("a mesh that does not divide the grid: says which sizes work", () =>
+  refused("MESH_MISMATCH", /cp can be 1 or 2/, "consume", good, "--dp", "2", "--cp", "3", "--rank", "0"));
+
+test("a mesh that does not go with the policy", () =>
+  refused("MESH_MISMATCH", /1, 2 or 4/, "consume", good, "--dp", "3", "--rank", "0", "--policy", "global-batch"));
+
+test("rank out of range", () =>
+  refused("MESH_MISMATCH", /from 0 to 3/, "consume", good, "--dp", "2", "--cp", "2", "--rank", "4"));
+
+test("slices of the wrong count", () =>
+  refused(
+    "INVALID_ARGUMENT",
+    /8 slices .*1 files/,
+    "produce",
+    space.uri("other"),
+    "--id",
+    "p9",
+    "--slices",
+    space.path("slice.bin"),
+  ));
+
+test("a resume point that is not JSON", () => {
+  const slices = Array(8).fill(space.path("slice.bin")).join(",");
+  const args = ["produce", space.uri("other"), "--id", "p9", "--slices", slices, "--resume-point", "{offset: 1}"];
+  return refused("INVALID_ARGUMENT", /not JSON/, ...args);
+});
+
+test("a producer id with a slash", () =>
+  refused("INVALID_ARGUMENT", /a\/b.*letters, digits/, "produce", space.uri("other"), "--id", "a/b"));
+
+test("a producer id that is no lane", () =>
+  refused("INVALID_ARGUMENT", /lane-0 to lane-1/, "produce", space.uri("lanes"), "--id", "p0"));
+
+test("a cursor of another namespace", async () => {
+  const cursor = space.path("other-cursor.json");
+  await must("consume", space.uri("other"), "--iterations", "2", "--cursor-file", cursor);
+  await refused("WRONG_NAMESPACE", /belongs to namespace/, "consume", good, "--from", `@${cursor}`);
+});
+
+test("a cursor that is none", () =>
+  refused("INVALID_ARGUMENT", /not a cursor/, "consume", good, "--cursor-file", space.path("cursor.json")));
+
+test("a checkpoint that is not there", () =>
+  refused("NO_CHECKPOINT", /has none/, "consume", good, "--from", "checkpoint:iter-7"));
+
+test("a newer format: namespace.json", () =>
+  refused(
+    "UNSUPPORTED_FORMAT",
+    /Install|version/,
+    "info",
+    damaged("newer", "namespace.json", (b) => reseal(b, { format: 2 })),
+  ));
+
+test("a newer format: manifest", () =>
+  refused(
+    "UNSUPPORTED_FORMAT",
+    /manifest\//,
+    "info",
+    damaged("newer-manifest", "manifest", (b) => reseal(b, { format: 2 })),
+  ));
+
+test("garbage instead of namespace.json", () =>
+  refused(
+    "CORRUPT",
+    /namespace\.json/,
+    "produce",
+    damaged("garbage-1", "namespace.json", () => Buffer.from("garbage")),
+    "--id",
+    "p0",
+  ));
+
+test("garbage instead of a manifest", () =>
+  refused(
+    "CORRUPT",
+    /manifest\//,
+    "consume",
+    damaged("garbage-2", "manifest", () => Buffer.from("{}")),
+  ));
+
+test("garbage instead of a batch", async () => {
+  const uri = damaged("garbage-3", "batch", (bytes) => Buffer.alloc(bytes.length, 7));
+  const before = space.snapshot();
+  const ended = await run("consume", uri, "--json");
+  expect([ended.status, ended.error?.code]).toEqual([2, "CORRUPT"]);
+  expect(ended.error?.message).toMatch(/batch\//);
+  expect(space.snapshot()).toEqual(before);
+});
+
+test("a step that is not there", () => refused("RECLAIMED", /steps 0 to 2/, "inspect", good, "--step", "9"));
+
+test("a slice that is not there", () =>
+  refused("INVALID_ARGUMENT", /chunks from 0 to 1/, "inspect", good, "--step", "0", "--slice", "0,2"));
+
+test("delete without a word that it is meant", () => refused("NOT_EMPTY", /--yes/, "delete", good));
+
+test("an option that is not known, one that is missing, one that is no number, one argument too many", async () => {
+  await refused("INVALID_ARGUMENT", /--sizes/, "create", good, "--sizes", "2");
+  await refused("INVALID_ARGUMENT", /--rows R is missing/, "create", good);
+  await refused("INVALID_ARGUMENT", /whole number/, "create", good, "--rows", "four");
+  await refused("INVALID_ARGUMENT", /too many/, "info", good, "more");
+  await refused("INVALID_ARGUMENT", /no command/, "launch");
+});
