@@ -1,0 +1,1 @@
+export interface Transform { readonly name: string }

@@ -1,0 +1,225 @@
+/**
+ * Property: a source of any format gives every sample of every shard once an epoch, in an order that the seed decides; K lanes together give
+ * exactly what one gives; a cursor that starts again from any position goes on as if it had never stopped; memory and open shards are bounded
+ * whatever the number of sources; what cannot be read is left out, retried or fatal as the policy says, and recorded. Method: real files of
+ * each format (tar made by the system's tar), cursors over them, damage done to them.
+ */
+import { readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { type Env, openStore, systemEnv } from "../../src/index.js";
+import { ShardPool } from "../../src/plan/shard-pool.js";
+import { iterable, jsonl, megatron, parquet, resolveSource, type Source, webdataset } from "../../src/plan/source.js";
+import { type CursorItem, SourceCursor, type SourcePosition } from "../../src/plan/source-cursor.js";
+import { dataFolder, writeJsonl, writeMegatron, writeParquet, writeTar } from "./data-files.js";
+
+const env: Env = { ...systemEnv, sleep: async () => {} };
+
+interface Reading {
+  readonly lane?: number;
+  readonly lanes?: number;
+  readonly from?: SourcePosition;
+  readonly count?: number;
+  readonly seed?: number;
+}
+
+async function read(source: Source, { lane = 0, lanes = 1, from, count = 1e6, seed = 7 }: Reading = {}): Promise<CursorItem[]> {
+  const resolved = await resolveSource("s", source, seed, { env });
+  await using pool = new ShardPool({ env });
+  const cursor = new SourceCursor(resolved, pool, env, { seed, lane, lanes }, from);
+  const items: CursorItem[] = [];
+  for (let item = await cursor.next(); item && items.length < count; item = await cursor.next()) items.push(item);
+  return items;
+}
+
+const ids = (items: readonly CursorItem[]): string[] => items.map((item) => item.id);
+
+async function everyFormat(folder: string): Promise<Record<string, { source: Source; count: number }>> {
+  const small = { epochs: 1, windowSamplesMax: 16 };
+  const plain = writeJsonl(folder, "plain", [40, 0, 1, 75]);
+  const zipped = writeJsonl(folder, "zipped", [40, 75], { gzip: true });
+  writeTar(folder, "web-0", 30);
+  writeTar(folder, "web-1", 25, true);
+  writeMegatron(folder, "mega", Array.from({ length: 70 }, (_, i) => 1 + ((i * 31) % 50)));
+  await writeParquet(folder, "rows-0", 120);
+  await writeParquet(folder, "rows-1", 33, 120);
+  return {
+    jsonl: { source: jsonl({ shards: join(folder, "plain-*.jsonl"), ...small }), count: plain },
+    gzip: { source: jsonl({ shards: join(folder, "zipped-*.jsonl.gz"), ...small }), count: zipped },
+    parquet: { source: parquet({ shards: join(folder, "rows-*.parquet"), ...small }), count: 153 },
+    webdataset: { source: webdataset({ shards: join(folder, "web-*.tar"), ...small }), count: 55 },
+    megatron: { source: megatron({ shards: join(folder, "mega.idx"), ...small }), count: 70 },
+    iterable: {
+      source: iterable({
+        open: async function* (snapshot) {
+          for (let n = (snapshot as number | undefined) ?? 0; n < 90; n++)
+            yield { value: { id: n }, id: `n${n}`, ...(n % 10 === 9 ? { snapshot: n + 1 } : {}) };
+        },
+        ...small,
+      }),
+      count: 90,
+    },
+  };
+}
+
+describe("every format", () => {
+  test("gives each sample once, the same way for the same seed, another way for another", async () => {
+    for (const [format, { source, count }] of Object.entries(await everyFormat(dataFolder()))) {
+      const items = await read(source);
+      expect(new Set(ids(items)).size, format).toBe(count);
+      expect(items.length, format).toBe(count);
+      expect(ids(await read(source)), format).toEqual(ids(items));
+      expect(ids(await read(source, { seed: 8 })), format).not.toEqual(ids(items));
+      expect(items.every((item) => item.raw?.value !== undefined), format).toBe(true);
+    }
+  });
+
+  test("three lanes are the one lane, dealt out by position", async () => {
+    for (const [format, { source }] of Object.entries(await everyFormat(dataFolder()))) {
+      const all = ids(await read(source));
+      for (let lane = 0; lane < 3; lane++) {
+        const wanted = all.filter((_, p) => p % 3 === lane);
+        expect(ids(await read(source, { lane, lanes: 3 })), format).toEqual(wanted);
+      }
+    }
+  });
+
+  test("a restart at any position goes on exactly", async () => {
+    for (const [format, { source }] of Object.entries(await everyFormat(dataFolder()))) {
+      const all = await read(source, { lane: 1, lanes: 2 });
+      for (const cut of [0, 1, 7, 15, 16, 17, all.length - 2]) {
+        const text = JSON.stringify((all[cut] as CursorItem).after);
+        expect(text.length, format).toBeLessThan(64);
+        const rest = await read(source, { lane: 1, lanes: 2, from: JSON.parse(text) });
+        expect(ids(rest), `${format} ${cut}`).toEqual(ids(all.slice(cut + 1)));
+      }
+    }
+  });
+
+  test("an endless source goes round in another order each time, a finite one stops", async () => {
+    const folder = dataFolder();
+    const count = writeJsonl(folder, "a", [10, 12]);
+    const endless = await read(jsonl({ shards: join(folder, "a-*.jsonl") }), { count: 3 * count });
+    const rounds = [0, 1, 2].map((round) => ids(endless.slice(round * count, (round + 1) * count)));
+    for (const round of rounds) expect(new Set(round).size).toBe(count);
+    expect(rounds[1]).not.toEqual(rounds[0]);
+    expect((await read(jsonl({ shards: join(folder, "a-*.jsonl"), epochs: 2 }))).length).toBe(2 * count);
+    const inOrder = await read(jsonl({ shards: join(folder, "a-*.jsonl"), epochs: 1, shuffle: false }));
+    expect(inOrder.map((item) => (item.raw?.value as { id: number }).id)).toEqual([...Array(count).keys()]);
+  });
+});
+
+describe("values", () => {
+  test("are what was written", async () => {
+    const folder = dataFolder();
+    const formats = await everyFormat(folder);
+    const rows = await read(formats["parquet"]!.source);
+    expect(rows.map((item) => item.raw?.value as { id: number; text: string }).sort((a, b) => a.id - b.id)[61]).toEqual({
+      id: 61,
+      text: "row 61 y",
+    });
+    const tar = (await read(formats["webdataset"]!.source)).map((item) => item.raw?.value as { key: string; files: Record<string, Uint8Array> });
+    const one = tar.find(({ key }) => key.endsWith("/sample-0003"));
+    expect(Object.keys(one!.files).sort()).toEqual(["json", "seg.txt"]);
+    expect(Buffer.from(one!.files["seg.txt"]!).toString()).toBe("text 3".repeat(3));
+    const mega = await read(formats["megatron"]!.source);
+    const five = mega.find((item) => item.id === "0:5")?.raw?.value as { tokens: Int32Array };
+    expect([...five.tokens]).toEqual(Array.from({ length: 1 + ((5 * 31) % 50) }, (_, t) => 5 + t));
+  });
+
+  test("shards can lie in any store", async () => {
+    const folder = dataFolder();
+    const count = writeJsonl(folder, "a", [30, 12]);
+    writeTar(folder, "w", 9);
+    const store = await openStore("memory:plan-sources", {}, env);
+    for (const name of ["a-000.jsonl", "a-001.jsonl", "w.tar"]) await store.put(name, readFileSync(join(folder, name)));
+    for (const uri of ["memory:plan-sources", `file://${folder}`]) {
+      expect((await read(jsonl({ shards: `${uri}/a-*.jsonl`, epochs: 1 }))).length).toBe(count);
+      expect((await read(webdataset({ shards: `${uri}/w.tar`, epochs: 1 }))).length).toBe(9);
+    }
+    await expect(read(webdataset({ shards: "memory:plan-sources/gone.tar", epochs: 1 }))).rejects.toThrow(/not there/);
+  });
+});
+
+describe("bounds", () => {
+  test("three hundred sources: few shards open, windows within their budget, positions small", async () => {
+    const folder = dataFolder();
+    writeJsonl(folder, "a", Array.from({ length: 300 }, () => 20));
+    await using pool = new ShardPool({ env }, { openShardsMax: 8, windowBytesMax: 20_000 });
+    const cursors = await Promise.all(
+      Array.from({ length: 300 }, async (_, i) => {
+        const shard = join(folder, `a-${String(i).padStart(3, "0")}.jsonl`);
+        const source = await resolveSource(`s${i}`, jsonl({ shards: shard }), 1, { env });
+        return new SourceCursor(source, pool, env, { seed: 1, lane: 0, lanes: 1 });
+      }),
+    );
+    for (let round = 0; round < 4; round++) {
+      await Promise.all(cursors.map((cursor) => cursor.next()));
+      expect(pool.held.shards).toBeLessThanOrEqual(8);
+      expect(pool.held.windowBytes).toBeLessThanOrEqual(20_000 + 6_000);
+    }
+    expect(JSON.stringify(cursors.map((cursor) => cursor.position)).length).toBeLessThan(8192);
+  });
+});
+
+describe("faults", () => {
+  test("a poison line is left out and recorded, or fatal", async () => {
+    const folder = dataFolder();
+    writeFileSync(join(folder, "bad.jsonl"), '{"id":0}\n{"id":1,\n{"id":2}\n');
+    const shards = join(folder, "bad.jsonl");
+    const items = await read(jsonl({ shards, epochs: 1, shuffle: false, onFault: "skip" }));
+    expect(items.map((item) => item.fault?.stage)).toEqual([undefined, "sample", undefined]);
+    expect(items[1]?.fault?.reason).toMatch(/not JSON/);
+    await expect(read(jsonl({ shards, epochs: 1 }))).rejects.toThrow(/Source s failed at sample 0:9: not JSON.*onFault/);
+  });
+
+  test("a shard that is cut short gives what can be read, then a record, then the next shard", async () => {
+    for (const kind of ["gzip", "webdataset", "parquet"] as const) {
+      const folder = dataFolder();
+      const formats = await everyFormat(folder);
+      const { source, count } = formats[kind]!;
+      const victim = { gzip: "zipped-001.jsonl.gz", webdataset: "web-1.tar", parquet: "rows-1.parquet" }[kind];
+      truncateSync(join(folder, victim), Math.floor(readFileSync(join(folder, victim)).length * 0.5));
+      const skipping: Source = { ...source, settings: { ...source.settings, onFault: "skip" } };
+      const items = await read(skipping);
+      const faults = items.flatMap((item) => item.fault ?? []);
+      expect(faults.length, kind).toBe(1);
+      expect(faults[0]?.stage, kind).toBe("shard");
+      expect(faults[0]?.id, kind).toContain(victim);
+      expect(items.length - 1, kind).toBeGreaterThan(0);
+      expect(items.length - 1, kind).toBeLessThan(count);
+      await expect(read(source), kind).rejects.toThrow(/failed at shard/);
+    }
+  });
+
+  test("a shard that is away for a moment is retried; a source that is gone ends, recorded", async () => {
+    const folder = dataFolder();
+    writeJsonl(folder, "a", [10]);
+    const source = jsonl({ shards: join(folder, "a-000.jsonl"), epochs: 1, onFault: "retry", retriesMax: 2, then: "skip" });
+    const bytes = readFileSync(join(folder, "a-000.jsonl"));
+    const resolved = await resolveSource("s", source, 7, { env });
+    rmSync(join(folder, "a-000.jsonl"));
+    let sleeps = 0;
+    const patient: Env = {
+      ...env,
+      sleep: async () => {
+        if (++sleeps === 2) writeFileSync(join(folder, "a-000.jsonl"), bytes);
+      },
+    };
+    await using pool = new ShardPool({ env });
+    const cursor = new SourceCursor(resolved, pool, patient, { seed: 7, lane: 0, lanes: 1 });
+    expect((await cursor.next())?.raw).toBeDefined();
+    expect(sleeps).toBe(2);
+
+    rmSync(join(folder, "a-000.jsonl"));
+    await using empty = new ShardPool({ env });
+    const gone = new SourceCursor(resolved, empty, env, { seed: 7, lane: 0, lanes: 1 });
+    expect((await gone.next())?.fault).toMatchObject({ stage: "shard", attempts: 3 });
+    expect((await gone.next())?.fault).toMatchObject({ stage: "source" });
+    expect(await gone.next()).toBeUndefined();
+  });
+
+  test("a pattern that matches nothing is said at once", async () => {
+    await expect(read(jsonl({ shards: join(dataFolder(), "*.jsonl") }))).rejects.toThrow(/Source s has no shards/);
+  });
+});
