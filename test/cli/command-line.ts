@@ -26,7 +26,7 @@ export function buildIfStale(): void {
   }
   try {
     const built = existsSync(stamp) && existsSync(main) ? statSync(stamp).mtimeMs : 0;
-    const newest = ["src", "scripts"]
+    const newest = ["src", "scripts", "examples"]
       .flatMap((folder) => listFiles(folder, [".ts"]))
       .reduce((latest, path) => Math.max(latest, statSync(join(root, path)).mtimeMs), 0);
     if (newest <= built) return;

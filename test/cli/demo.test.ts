@@ -5,7 +5,7 @@
 import { readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { beforeAll, expect, test } from "vitest";
-import { buildIfStale, run } from "./command-line.js";
+import { buildIfStale, run, start } from "./command-line.js";
 
 beforeAll(buildIfStale, 60_000);
 
@@ -33,4 +33,17 @@ test("damaged on purpose, it ends with status 1 and says so", { timeout: 90_000 
   const { status, stdout } = await run("demo", "--sabotage", "swap");
   expect(stdout).toMatch(/proof FAILED, as it must/);
   expect(status).toBe(1);
+});
+
+test("SIGINT ends its processes and leaves nothing behind", { timeout: 60_000 }, async () => {
+  const before = leftovers();
+  const { child, ended } = start(["demo", "--json"]);
+  // Its processes are running when they have brought the first batches into the log, at the latest when one is killed.
+  await new Promise<void>((resolve) => {
+    child.stdout?.on("data", (data: Buffer) => data.toString().includes('"kill"') && resolve());
+  });
+  child.kill("SIGINT");
+  const { status, stderr } = await ended;
+  expect([status, stderr]).toEqual([130, ""]);
+  expect(leftovers().filter((name) => !before.includes(name))).toEqual([]);
 });

@@ -231,7 +231,8 @@ export class Story {
   #startRank(rank: number, { dp, cp }: { dp: number; cp: number }, reading: string): RankWorker {
     const numbers = ["--dp", dp, "--cp", cp, "--rank", rank].map(String);
     const checkpoints = ["--checkpoint-every", String(this.#plan.checkpointEvery), "--checkpoint-group", reading];
-    const files = ["--cursor-file", this.#cursorFile(rank, reading)];
+    // Should the demo itself be killed, its ranks do not wait for ever.
+    const files = ["--cursor-file", this.#cursorFile(rank, reading), "--wait-timeout", "120"];
     const args = ["consume", this.#stage.ns.uri, ...numbers, ...checkpoints, ...files, "--json", "--slices"];
     const one = new RankWorker(`rank ${rank}`, args, ({ digests }: Sighting) => {
       this.#bytesRead += digests.length * this.#plan.sliceBytes;
@@ -261,8 +262,9 @@ export class Story {
   }
 
   #throwIfFailed(): void {
-    if (this.#failure !== undefined) throw this.#failure;
+    // Ctrl-C reaches the processes too, and that they end then is no failure.
     this.#stage.signal.throwIfAborted();
+    if (this.#failure !== undefined) throw this.#failure;
   }
 
   /** Looks at the log until `done`; shows it when it knows the ranks. */
