@@ -33,9 +33,8 @@ export interface Origin {
 export interface Ancestor {
   readonly uuid: string;
   readonly uri: string;
+  /** In ascending order. The first and the last have count 0: where what is shared begins and ends. */
   readonly ranges: readonly OriginRange[];
-  /** Its first step that is not shared: there the fork's own steps begin. */
-  readonly until: Step;
 }
 
 /** What a fork has from its ancestors. */
@@ -161,7 +160,6 @@ function decodeAncestors(value: unknown, where: string): Ancestor[] {
       uuid: asText(ancestor["uuid"], where, "ancestor.uuid"),
       uri: asText(ancestor["uri"], where, "ancestor.uri"),
       ranges: decodeRanges(ancestor["ranges"], where),
-      until: asStep(asInteger(ancestor["until"], where, "ancestor.until")),
     };
   });
 }

@@ -92,7 +92,7 @@ export async function findSilent(
 ): Promise<SilentFinding | undefined> {
   for (const table of [...base.tables].reverse()) {
     const entry = (await readTable(table)).get(id);
-    if (entry) return { state: entry.state, table };
+    if (entry) return { state: entry.state, table, hasResumePoint: entry.resumePoint !== undefined };
   }
   return undefined;
 }

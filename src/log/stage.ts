@@ -179,6 +179,8 @@ export function laneNumber(producer: string, lanes: number): number {
 export interface SilentFinding {
   readonly state: ProducerState;
   readonly table: NodeRef;
+  /** The table holds a copy of its resume point. */
+  readonly hasResumePoint: boolean;
 }
 
 /** A producer that was silent for so long that its state moved to a table comes back: its state is inlined again. True if so. */
@@ -187,7 +189,7 @@ export function stageReturn(draft: Draft, holder: Holder, silent: SilentFinding 
   draft.producers.set(holder.producer, {
     ...silent.state,
     at: draft.version,
-    resume: silent.state.resume.kind === "none" ? silent.state.resume : { kind: "table", table: silent.table },
+    resume: silent.hasResumePoint ? { kind: "table", table: silent.table } : { kind: "none" },
   });
   return true;
 }
@@ -208,9 +210,7 @@ export function stageOpening(
     seq: before?.seq ?? asSeq(0),
     at: draft.version,
     // A copy in a table stays the last until the next batch; a table that is named here stays live.
-    resume:
-      inline?.resume ??
-      (silent && silent.state.resume.kind !== "none" ? { kind: "table", table: silent.table } : { kind: "none" }),
+    resume: inline?.resume ?? (silent?.hasResumePoint ? { kind: "table", table: silent.table } : { kind: "none" }),
     ...(before?.rest ? { rest: before.rest } : {}),
   });
   return false;

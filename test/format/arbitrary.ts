@@ -171,9 +171,7 @@ export const namespaceSpec: fc.Arbitrary<NamespaceSpec> = fc
         ),
         tail: run({ minLength: 0, maxLength: 3 }),
         trim: fc.constantFrom(undefined, asStep(0)),
-        ancestors: fc.constant([
-          { uuid: "", uri: "x:", ranges: [{ at: asStep(1), count: 2, from: asStep(3) }], until: asStep(5) },
-        ]),
+        ancestors: fc.constant([{ uuid: "", uri: "x:", ranges: [{ at: asStep(1), count: 2, from: asStep(3) }] }]),
         tables: fc.array(nodeRef, { maxLength: 2 }),
       }),
       { nil: undefined },
