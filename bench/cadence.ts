@@ -113,7 +113,10 @@ async function drawTime({ report, names, producers, minutes, seed }: Figure): Pr
   for (const unsealed of [false, true]) {
     for (const policy of names) {
       const hours: CadenceMinute[][] = [];
-      const onMinute = (m: CadenceMinute): void => void (hours[Math.floor((m.minute - 1) / 60)] ??= []).push(m);
+      const onMinute = (m: CadenceMinute): void => {
+        const hour = Math.floor((m.minute - 1) / 60);
+        hours[hour] = [...(hours[hour] ?? []), m];
+      };
       const run = await runCadence({
         cadence: policyNamed(policy),
         producers: producers[0] as number,
