@@ -1,5 +1,6 @@
 /** The producer: buffer -> encode -> put -> stage -> commit, exactly once. */
 
+import { setMaxListeners } from "node:events";
 import type { Outbox, Publisher } from "../cadence/index.js";
 import { BatchWeaveError } from "../errors.js";
 import {
@@ -112,6 +113,8 @@ export class Producer implements AsyncDisposable {
     this.resumePoint = parts.opening.resumePoint;
     this.#nextSeq = parts.opening.state.seq;
     this.#publisher = parts.publisher;
+    // Uploads and look-ups in flight all listen to it; ten, where Node starts to warn of a leak, are nothing unusual.
+    setMaxListeners(0, this.#stop.signal);
     this.#observer = parts.observer ?? {};
     this.#gate = parts.gate;
     this.#settings = {

@@ -1,6 +1,6 @@
 /** A second read when the first takes unusually long; the first answer counts. */
 import type { Env } from "../env/index.js";
-import { linkAbort } from "./linked-abort.js";
+import { type LinkedAbort, linkAbort } from "./linked-abort.js";
 import type { ObjectStore } from "./object-store.js";
 
 /** Settings of {@link withHedging}. */
@@ -20,6 +20,8 @@ const samplesMax = 256;
 const samplesMin = 20;
 /** Second reads that may be saved up for a bad moment. */
 const burstMax = 10;
+/** Why the slower of two reads is aborted; nobody sees it. */
+const over = new Error("another read of the same bytes was faster");
 
 /** Recent durations of reads of one size class. */
 class Durations {
@@ -61,7 +63,7 @@ class Hedger {
   /** `sizeClass`: reads of one class are comparable. `call` is begun once or twice, each time with a signal of its own. */
   async read<T>(
     sizeClass: number,
-    call: (signal: AbortSignal) => Promise<T>,
+    call: (signal: AbortSignal | undefined) => Promise<T>,
     signal: AbortSignal | undefined,
   ): Promise<T> {
     this.#tokens = Math.min(burstMax, this.#tokens + this.#extraMax);
@@ -80,17 +82,16 @@ class Hedger {
   }
 
   async #race<T>(
-    call: (signal: AbortSignal) => Promise<T>,
+    call: (signal: AbortSignal | undefined) => Promise<T>,
     delayMs: number | undefined,
     signal: AbortSignal | undefined,
   ): Promise<T> {
+    if (delayMs === undefined) return await call(signal);
     const first = linkAbort(signal);
-    const second = linkAbort(signal);
     const timer = new AbortController();
-    const over = new Error("another read of the same bytes was faster");
+    let second: LinkedAbort | undefined;
     try {
       const primary = call(first.signal);
-      if (delayMs === undefined) return await primary;
       const isLate = await Promise.race([
         primary.then(
           () => false,
@@ -103,13 +104,15 @@ class Hedger {
       ]);
       if (!isLate || this.#tokens < 1 || signal?.aborted) return await primary;
       this.#tokens--;
+      second = linkAbort(signal);
       return await firstToSucceed(primary, call(second.signal));
     } finally {
       timer.abort(over);
-      first.abort(over);
-      second.abort(over);
+      // Aborts are dear: only where two reads were begun can one be left over.
+      if (second) first.abort(over);
+      second?.abort(over);
       first.unlink();
-      second.unlink();
+      second?.unlink();
     }
   }
 }
