@@ -167,7 +167,7 @@ class CadenceMeasurement {
     const log = new Log({ store, env, spec: this.#spec, openOrigin: () => Promise.reject(new Error("no forks here")) });
     const opening = await log.open(`p${k}`);
     const publisher = createPublisher(log, this.#options.cadence, {
-      onAttempt: (attempt) => this.#seeAttempt(attempt, env.monotonic()),
+      onAttempt: (attempt) => this.#seeAttempt(attempt),
     });
     const onUpload = ({ seq }: { seq: number }): void =>
       void this.#uploadedAtMs.set(`p${k}/${seq}`, this.#simulation.world.nowMs);
@@ -209,13 +209,13 @@ class CadenceMeasurement {
     };
   }
 
-  #seeAttempt({ outcome, fragileMs }: { outcome: string; fragileMs?: number | undefined }, nowMs: number): void {
+  #seeAttempt({ outcome, fragileMs }: { outcome: string; fragileMs?: number | undefined }): void {
     if (fragileMs === undefined) return;
     const won = outcome === "committed" || outcome === "created";
     this.#minute.attempts++;
     this.#minute.commitMs += fragileMs;
     if (won) this.#minute.commits++;
-    if (nowMs < this.#warmUpMs) return;
+    if (this.#simulation.world.nowMs < this.#warmUpMs) return;
     this.#attempts++;
     if (won) this.#commits++;
   }
