@@ -53,20 +53,7 @@ export {
   type TensorValues,
   tensorValues,
 } from "./format/index.js";
-export {
-  type BatchInfo,
-  type BatchListing,
-  type ListNamespacesOptions,
-  listNamespaces,
-  type NamespaceInfo,
-  type NamespaceListing,
-  type ProducerInfo,
-  previewSlice,
-  type SliceInfo,
-  type SlicePreview,
-  safetensorsType,
-  type TensorPreview,
-} from "./inspect.js";
+export type { BatchInfo, BatchListing, SliceInfo } from "./inspect.js";
 export type {
   DeadCount,
   DeadObject,
@@ -79,6 +66,8 @@ export type {
   ReclaimSettings,
 } from "./lifecycle/index.js";
 export { type CheckpointOptions, type ConsumerOptions, Namespace, type ProducerOptions } from "./namespace.js";
+export type { InfoOptions, NamespaceInfo, ProducerInfo } from "./namespace-info.js";
+export { type ListNamespacesOptions, listNamespaces, type NamespaceListing } from "./namespace-listing.js";
 export { type Labels, Metrics } from "./observe/index.js";
 export {
   createNamespace,
@@ -94,6 +83,7 @@ export {
   type ProducerSettings,
   type Ticket,
 } from "./producer/index.js";
+export { previewSlice, type SlicePreview, safetensorsType, type TensorPreview } from "./slice-preview.js";
 export {
   assertSafe,
   type Body,

@@ -3,15 +3,7 @@ import { type CadenceSettings, createPublisher, type PublisherObserver } from ".
 import { type Consumer, type ConsumerSettings, type JobEnvironment, openConsumer } from "./consumer/index.js";
 import { consumerMetrics } from "./consumer-metrics.js";
 import { assertName, type Cursor, type Grid, type Manifest, type Order } from "./format/index.js";
-import {
-  type BatchInfo,
-  type BatchListing,
-  inspectBatch,
-  listBatches,
-  type NamespaceInfo,
-  readInfo,
-  readSlice,
-} from "./inspect.js";
+import { type BatchInfo, type BatchListing, inspectBatch, listBatches, readSlice } from "./inspect.js";
 import {
   commitMaxLag,
   type LagSettings,
@@ -30,6 +22,7 @@ import {
 } from "./lifecycle/index.js";
 import { lagMetrics, reclaimMetrics } from "./lifecycle-metrics.js";
 import { type Log, laneNumber } from "./log/index.js";
+import { type InfoOptions, type NamespaceInfo, readInfo } from "./namespace-info.js";
 import type { Metrics } from "./observe/index.js";
 import { Producer, type ProducerObserver, type ProducerSettings } from "./producer/index.js";
 import type { CallOptions } from "./store/index.js";
@@ -183,7 +176,7 @@ export class Namespace {
   }
 
   /** The state of the log at its head. */
-  async info(options?: CallOptions): Promise<NamespaceInfo> {
+  async info(options?: InfoOptions): Promise<NamespaceInfo> {
     return await readInfo(this.uri, this.#log, options);
   }
 

@@ -23,6 +23,7 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   close: { summary: "Close a log: no batch after its end", load: () => import("./commands/close.js") },
   delete: { summary: "Delete a namespace", load: () => import("./commands/delete.js") },
   checkpoint: { summary: "List or release checkpoints", load: () => import("./commands/checkpoint.js") },
+  limit: { summary: "Limit how far producers may be ahead", load: () => import("./commands/limit.js") },
   reclaim: { summary: "Delete what nobody needs any more", load: () => import("./commands/reclaim.js") },
   probe: { summary: "Check that a store keeps the rules", load: () => import("./commands/probe.js") },
 };

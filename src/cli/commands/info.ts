@@ -10,14 +10,14 @@ async function run({ args, terminal, open, stopping, env, metrics }: Call): Prom
   const ns = await open();
   const { signal } = stopping;
   if (!args.flag("watch")) {
-    const info = await ns.info({ signal });
+    const info = await ns.info({ detail: true, signal });
     terminal.result(info, () => describe(info, env).join("\n"));
     return undefined;
   }
   const intervalMs = 1_000 * (args.number("interval") ?? 1);
   let before = { version: -1, end: 0, atMs: env.monotonic() };
   while (!signal.aborted) {
-    const info = await ns.info({ signal }).catch(ifStopped(signal));
+    const info = await ns.info({ detail: true, signal }).catch(ifStopped(signal));
     if (!info) break;
     const { end, trim } = info.steps;
     metrics.set("batchweave_head_version", "Newest manifest version seen.", info.version);
@@ -56,6 +56,7 @@ function describe(info: NamespaceInfo, env: Env): string[] {
     `  steps     ${count === 0 ? `none yet, the next is ${end}` : `${trim} to ${end - 1}`} (${count} batches, ${count * rows} rows), ${info.closed ? "closed" : "open"}`,
     `  version   ${info.version}, ${info.version === 0 ? "nothing committed yet" : `committed ${age} ago by ${info.lastCommit.by}`}`,
   ];
+  if (info.maxLag !== undefined) lines.push(`  max lag   ${info.maxLag} steps ahead of the newest checkpoint`);
   if (info.boundary > 0 || trim > 0) lines.push(`  reclaim   trim ${trim}, boundary ${info.boundary}`);
   for (const { uri, steps } of info.origins) lines.push(`  fork of   ${uri} (${steps} steps)`);
   for (const { uri, from, to } of info.forks) lines.push(`  forked    ${uri} holds steps ${from} to ${to - 1}`);
@@ -65,13 +66,19 @@ function describe(info: NamespaceInfo, env: Env): string[] {
       `  waiting   ${batches} batches wait for step ${missingStep}, which is ${lane}'s: is its producer alive?`,
     );
   }
-  return [...lines, ...producerLines(info), ...checkpointLines(info)];
+  return [...lines, ...producerLines(info, env), ...checkpointLines(info)];
 }
 
-function producerLines({ producers, silentTables }: NamespaceInfo): string[] {
+function producerLines({ producers, silentTables }: NamespaceInfo, env: Env): string[] {
   if (producers.length === 0) return [];
-  const shown = producers.slice(0, producersShownMax).map((p) => [`  ${p.id}`, p.epoch, p.seq, p.version]);
-  const lines = ["", ...table(["  producer", "epoch", "batches", "last version"], shown).split("\n")];
+  const shown = producers.slice(0, producersShownMax).map(({ id, epoch, seq, pending, version, lastCommit }) => {
+    const age = lastCommit ? `${formatMs(Math.max(0, env.now() - lastCommit.timeMs))} ago` : "reclaimed";
+    const carrier =
+      lastCommit && lastCommit.by !== id && !lastCommit.by.includes(" ") ? `carried by ${lastCommit.by}` : "";
+    return [`  ${id}`, epoch, seq, pending ?? 0, version, age, carrier];
+  });
+  const header = ["  producer", "epoch", "batches", "pending", "version", "last commit", ""];
+  const lines = ["", ...table(header, shown).split("\n")];
   if (producers.length > shown.length) lines.push(`  and ${producers.length - shown.length} more (--json lists all)`);
   if (silentTables > 0) lines.push(`  and those long silent, in ${silentTables} sealed tables`);
   return lines;
