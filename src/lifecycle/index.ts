@@ -14,6 +14,9 @@ export {
   registerCheckpoint,
   releaseCheckpoint,
 } from "./checkpoint.js";
+export { originOfStep, type TranslatedCursor, translateCursor } from "./cursor-translation.js";
+export { type ForkParts, type ForkSettings, forkLog, originsMax } from "./fork.js";
+export { inheritedProducersMax, inheritedStepsMax } from "./fork-producers.js";
 export { type Lag, measureLag } from "./lag.js";
 export {
   commitMaxLag,
@@ -25,6 +28,7 @@ export {
   type StarvationWatch,
   starvationWatch,
 } from "./lag-gate.js";
+export { confirmPins, type FindNamespace, type OpenLog, releaseAbandonedPin, releasePins } from "./pins.js";
 export {
   boundaryLag,
   type DeadCount,
@@ -34,4 +38,5 @@ export {
   reclaim,
 } from "./reclaim.js";
 export { ReclaimLoop, type ReclaimLoopObserver, type ReclaimLoopSettings } from "./reclaim-loop.js";
+export { parseSkip, type SkipRange, skipRangesMax } from "./skip.js";
 export type { DeadObject, DeadReason } from "./sweep.js";
