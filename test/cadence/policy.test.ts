@@ -1,0 +1,99 @@
+/**
+ * Properties: DAC's gap is the smallest that keeps both budgets (conflict and duty), exactly as in DESIGN section 5; the baselines do what
+ * the paper says; N counts active producers, not every id that ever lived.
+ */
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { activeProducers, aimdPolicy, dacGapMs, dacPolicy, fixedPolicy, incrPolicy } from "../../src/cadence/index.js";
+import { systemEnv } from "../../src/env/index.js";
+import { asEpoch, asSeq, asVersion, genesisManifest, type ProducerState } from "../../src/format/index.js";
+
+const now = { pending: 1, sinceAttemptMs: 0 };
+
+describe("dac", () => {
+  test("the gap keeps the conflict and the duty budget, and a shorter one does not", () => {
+    const budgets = fc.record({
+      tauMs: fc.double({ min: 1, max: 10_000, noNaN: true }),
+      producers: fc.integer({ min: 1, max: 5_000 }),
+      epsilon: fc.double({ min: 0.01, max: 0.9, noNaN: true }),
+      delta: fc.double({ min: 0.01, max: 0.99, noNaN: true }),
+    });
+    fc.assert(
+      fc.property(budgets, ({ tauMs, producers, epsilon, delta }) => {
+        const gapMs = dacGapMs(tauMs, producers, epsilon, delta);
+        const conflict = (g: number): number => 1 - Math.exp((-(producers - 1) * tauMs) / (tauMs + g));
+        const duty = (g: number): number => tauMs / (tauMs + g);
+        expect(conflict(gapMs)).toBeLessThanOrEqual(epsilon + 1e-9);
+        expect(duty(gapMs)).toBeLessThanOrEqual(delta + 1e-9);
+        const shorter = gapMs * 0.99 - 0.01 * tauMs;
+        if (shorter > 0) expect(conflict(shorter) > epsilon || duty(shorter) > delta).toBe(true);
+      }),
+    );
+  });
+
+  test("tau is a moving average with weight alpha, and the gap is jittered by at most the jitter", () => {
+    const policy = dacPolicy({ ...systemEnv, random: () => 0.5 }, { alpha: 0.2, jitter: 0.2 });
+    policy.learn({ outcome: "committed", fragileMs: 100, activeProducers: 9 });
+    policy.learn({ outcome: "lost", fragileMs: 200, activeProducers: 9 });
+    expect(policy.delayMs(now)).toBeCloseTo(dacGapMs(0.8 * 100 + 0.2 * 200, 9, 0.05, 0.2));
+    const high = dacPolicy({ ...systemEnv, random: () => 1 - Number.EPSILON }, { jitter: 0.2 });
+    for (let i = 0; i < 2; i++) high.learn({ outcome: "lost", fragileMs: 100, activeProducers: 9 });
+    expect(high.delayMs(now)).toBeCloseTo(1.2 * dacGapMs(100, 9, 0.05, 0.2));
+  });
+
+  test("an attempt that PUT nothing teaches nothing", () => {
+    const policy = dacPolicy(systemEnv);
+    policy.learn({ outcome: "nothing", activeProducers: 9 });
+    expect(policy.delayMs(now)).toBe(0);
+  });
+});
+
+describe("baselines", () => {
+  test("fixed waits for its number of batches, naive for none", () => {
+    expect(fixedPolicy(1).delayMs(now)).toBe(0);
+    expect(fixedPolicy(10).delayMs({ ...now, pending: 9 })).toBe(Number.POSITIVE_INFINITY);
+    expect(fixedPolicy(10).delayMs({ ...now, pending: 10 })).toBe(0);
+  });
+
+  test("incr adds one per conflict", () => {
+    const policy = incrPolicy();
+    policy.learn({ outcome: "lost", activeProducers: 2 });
+    expect(policy.delayMs({ ...now, pending: 10 })).toBe(Number.POSITIVE_INFINITY);
+    expect(policy.delayMs({ ...now, pending: 11 })).toBe(0);
+  });
+
+  test("aimd as the paper words it grows on success and halves on conflict; the inverse does the opposite", () => {
+    const paper = aimdPolicy("paper");
+    paper.learn({ outcome: "committed", activeProducers: 2 });
+    expect(paper.delayMs({ ...now, pending: 10 })).toBe(Number.POSITIVE_INFINITY);
+    paper.learn({ outcome: "lost", activeProducers: 2 });
+    expect(paper.delayMs({ ...now, pending: 5 })).toBe(0);
+    const inverse = aimdPolicy("inverse");
+    inverse.learn({ outcome: "lost", activeProducers: 2 });
+    expect(inverse.delayMs({ ...now, pending: 19 })).toBe(Number.POSITIVE_INFINITY);
+    expect(inverse.delayMs({ ...now, pending: 20 })).toBe(0);
+  });
+});
+
+test("active producers are those that committed within the last 1,024 versions", () => {
+  const genesis = genesisManifest({
+    uuid: "u",
+    grid: { rows: 1, chunks: 1 },
+    order: { kind: "commit" },
+    created: 0,
+    rest: {},
+  });
+  const at = (version: number): ProducerState => ({
+    epoch: asEpoch(1),
+    incarnation: "i",
+    seq: asSeq(1),
+    at: asVersion(version),
+    resume: { kind: "none" },
+  });
+  const producers = new Map([
+    ["long-gone", at(10)],
+    ["just-in", at(4_976)],
+    ["recent", at(5_990)],
+  ]);
+  expect(activeProducers({ ...genesis, version: asVersion(6_000), producers })).toBe(2);
+});
