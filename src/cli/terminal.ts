@@ -16,6 +16,8 @@ export class Terminal {
   constructor(isJson: boolean, env: Env) {
     this.isJson = isJson;
     this.#env = env;
+    // A log gets its first line of progress only when there is some; a terminal gets its bar at once.
+    if (!this.isLive) this.#drawnAtMs = env.monotonic();
   }
 
   /** Whether notes and progress go to a person's terminal. */
@@ -51,7 +53,7 @@ export class Terminal {
       process.stderr.write(`${text}\n`);
       return;
     }
-    const line = text.slice(0, Math.max(20, (process.stderr.columns ?? 80) - 1));
+    const line = text.slice(0, Math.max(20, (process.stderr.columns || 80) - 1));
     process.stderr.write(`\r${line.padEnd(this.#lineWidth)}`);
     this.#lineWidth = line.length;
   }
@@ -64,7 +66,7 @@ export class Terminal {
       return;
     }
     this.#erase();
-    const columns = Math.max(20, (process.stderr.columns ?? 80) - 1);
+    const columns = Math.max(20, (process.stderr.columns || 80) - 1);
     process.stderr.write(lines.map((line) => `${line.slice(0, columns)}\n`).join(""));
     this.#liveLines = lines.length;
   }

@@ -2,11 +2,13 @@
  * Property: each command does what its help says, for people and with --json, and a session of them tells one story: what was produced is
  * what is listed, shown and read, whoever is killed in between. Method: run the built command in processes of its own, on real folders.
  */
+import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { commands } from "../../src/cli/command-list.js";
 import { syntheticBatch, syntheticSlice } from "../../src/cli/synthetic.js";
+import { root } from "../source-tree.js";
 import { buildIfStale, must, run, start, Workspace } from "./command-line.js";
 
 const space = new Workspace();
@@ -33,6 +35,34 @@ function shareOf(mesh: { dp: number; cp: number }, d: number, c: number, iterati
   const batch = { producer: "p0", counter: Math.floor(globalRow / grid.rows), grid, sliceBytes };
   const size = grid.chunks / mesh.cp;
   return Array.from({ length: size }, (_, i) => syntheticSlice(batch, globalRow % grid.rows, c * size + i));
+}
+
+/** Runs a command at a terminal that Python makes, with something typed. */
+function typed(args: readonly string[], text: string): { status: number; output: string } {
+  const script = `
+import os, pty, sys
+text = sys.argv[1].encode()
+pid, fd = pty.fork()
+if pid == 0:
+    os.execvp(sys.argv[2], sys.argv[2:])
+output = b""
+while True:
+    try:
+        data = os.read(fd, 4096)
+    except OSError:
+        break
+    if not data:
+        break
+    output += data
+    if b"> " in output and text:
+        os.write(fd, text)
+        text = b""
+print(output.decode())
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+`;
+  const command = [process.execPath, "dist/src/cli/main.js", ...args];
+  const { status, stdout } = spawnSync("python3", ["-c", script, text, ...command], { encoding: "utf8", cwd: root });
+  return { status: status as number, output: stdout };
 }
 
 describe("help", () => {
@@ -121,6 +151,21 @@ describe("looking", () => {
     expect((await must("preview", uri, "--step", "6")).stdout).toMatch(/input_ids +I32 +\[1, 50\]/);
     const plain = await must("preview", uri, "--step", "0", "--json");
     expect(plain.lines).toMatchObject([{ kind: "bytes", contentType: "application/octet-stream", bytes: sliceBytes }]);
+  });
+
+  test("looking and reading change nothing on the store", async () => {
+    const before = space.snapshot("run");
+    for (const args of [
+      ["info", uri],
+      ["ls", uri],
+      ["inspect", uri, "--step", "1"],
+      ["preview", uri, "--step", "1"],
+      ["consume", uri, "--iterations", "5"],
+      ["checkpoint", uri, "list"],
+      ["reclaim", uri, "--dry-run", "--grace", "0", "--keep-versions", "1"],
+    ])
+      await must(...args);
+    expect(space.snapshot("run")).toEqual(before);
   });
 
   test("probe finds a folder safe", async () => {
@@ -316,6 +361,19 @@ describe("close and delete", () => {
     expect((await run("delete", gone, "--yes", "--json")).error?.code).toBe("NO_NAMESPACE");
   });
 
+  test("at a terminal, delete asks for the URI and takes nothing else", async () => {
+    const asked = space.uri("asked");
+    await must("create", asked, "--rows", "1");
+    const wrong = typed(["delete", asked], "yes\n");
+    expect([wrong.status, wrong.output]).toEqual([
+      2,
+      expect.stringMatching(/error\[NOT_EMPTY\].*what was typed is not its URI/),
+    ]);
+    expect(Object.keys(space.snapshot("asked"))).toHaveLength(1);
+    expect(typed(["delete", asked], `${asked}\n`).output).toMatch(/is gone: 1 objects were deleted/);
+    expect(Object.keys(space.snapshot("asked"))).toEqual([]);
+  });
+
   test("lanes: closing names what is missing, and drops what waits only when told to", async () => {
     const lanes = space.uri("lanes");
     await must("create", lanes, "--rows", "1", "--order", "lanes", "--lanes", "2");
@@ -372,6 +430,14 @@ describe("long-running commands", () => {
     child.kill("SIGINT");
     expect((await ended).status).toBe(130);
     expect(JSON.parse(readFileSync(cursor, "utf8"))).toMatchObject({ row: 3, iteration: 3 });
+  });
+
+  test("progress is a bar on a terminal", async () => {
+    const barred = space.uri("barred");
+    await must("create", barred, "--rows", "1");
+    const { output, status } = typed(["produce", barred, "--id", "p", "--batches", "5", "--bytes", "10"], "");
+    expect(output).toMatch(/\rp \[#{24}\] 5\/5/);
+    expect(status).toBe(0);
   });
 
   test("info --watch ends when the log is closed", async () => {

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { createNamespace, deleteNamespace, type Env } from "../../index.js";
+import { createNamespace, deleteNamespace, type Env, type Metrics } from "../../index.js";
 import type { Call, Command } from "../command.js";
 import { damage, type Finding, judge, type Sabotage, sabotages } from "../demo/proof.js";
 import { demoGrid, demoPlan, expectedSlices, type Outcome, Story, type Tell, type View } from "../demo/story.js";
@@ -12,7 +12,7 @@ import { formatBytes, formatMs, type Terminal, table } from "../terminal.js";
 const plan = demoPlan;
 
 async function run(call: Call): Promise<number> {
-  const { args, terminal, env, stopping } = call;
+  const { args, terminal, env, stopping, metrics } = call;
   const sabotage = args.word("sabotage", sabotages);
   const folder = await mkdtemp(join(tmpdir(), "batchweave-demo-"));
   const base = args.text("uri") ?? pathToFileURL(folder).href;
@@ -23,9 +23,9 @@ async function run(call: Call): Promise<number> {
     else terminal.note(`${formatMs(env.monotonic() - begun).padStart(7)}  ${text}`);
   };
   try {
-    const ns = await createNamespace(uri, { grid: demoGrid }, { signal: stopping.signal });
+    const ns = await createNamespace(uri, { grid: demoGrid }, { metrics, signal: stopping.signal });
     tell("start", introduction(uri), { uri, grid: demoGrid });
-    const show = liveView(terminal, env);
+    const show = liveView(terminal, env, metrics);
     const story = new Story(plan, { ns, env, folder, signal: stopping.signal, tell, show });
     const outcome = await story.run();
     return conclude(terminal, outcome, sabotage, env.monotonic() - begun);
@@ -45,7 +45,7 @@ function introduction(uri: string): string {
 }
 
 /** Steps, lag and throughput, drawn over on a terminal, a plain line a second elsewhere. */
-function liveView(terminal: Terminal, env: Env): (view: View) => void {
+function liveView(terminal: Terminal, env: Env, metrics: Metrics): (view: View) => void {
   const begun = env.monotonic();
   let shownAtMs = Number.NEGATIVE_INFINITY;
   return (view) => {
@@ -55,6 +55,12 @@ function liveView(terminal: Terminal, env: Env): (view: View) => void {
     const rate = `${formatBytes((1_000 * view.bytesRead) / Math.max(1, nowMs - begun))}/s read`;
     const { end } = view.info.steps;
     const lags = view.taken.map((taken) => Math.max(0, end - Math.floor((taken * plan.dp) / demoGrid.rows)));
+    metrics.set("batchweave_end_step", "First step that is not visible yet.", end);
+    lags.forEach((lag, rank) => {
+      metrics.set("batchweave_lag_steps", "Visible steps that this rank has not taken yet.", lag, {
+        rank: String(rank),
+      });
+    });
     const summary = `step ${end} of ${plan.producers * plan.batches}, slowest rank ${Math.max(...lags)} steps behind, ${rate}`;
     terminal.live(liveLines(view, lags, summary), `         ${summary}`);
   };
@@ -154,5 +160,6 @@ export const command: Command = {
     keep: { help: "Leave the namespace there." },
   },
   examples: ["batchweave demo", "batchweave demo --json", "batchweave demo --sabotage swap"],
+  isLong: true,
   run,
 };
