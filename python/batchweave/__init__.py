@@ -1,0 +1,55 @@
+"""BatchWeave for trainers: each rank reads its slice of every batch, exactly, resumably, on any mesh.
+
+    from batchweave import StreamingDataset
+
+    dataset = StreamingDataset("s3://train/runs/7b", decode="torch")
+    for share in dataset:
+        loss = step(share["input_ids"])
+"""
+from typing import TYPE_CHECKING
+
+from .checkpoints import Checkpoint
+from .consumer import Consumer
+from .cursor import make_cursor, parse_cursor
+from .errors import ERROR_CODES, BatchWeaveError, is_error
+from .namespace import Namespace, create_namespace, open_namespace
+from .producer import Producer, Ticket
+from .reader import Slice
+from .share import Share
+from .tensors import decode_safetensors, encode_safetensors
+
+if TYPE_CHECKING:
+    from .dataset import StreamingDataLoader, StreamingDataset
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    # The dataset is torch's IterableDataset where torch is installed; importing that takes seconds, so only who asks pays.
+    if name in ("StreamingDataset", "StreamingDataLoader"):
+        from . import dataset
+
+        return getattr(dataset, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "ERROR_CODES",
+    "BatchWeaveError",
+    "Checkpoint",
+    "Consumer",
+    "Namespace",
+    "Producer",
+    "Share",
+    "Slice",
+    "StreamingDataLoader",
+    "StreamingDataset",
+    "Ticket",
+    "create_namespace",
+    "decode_safetensors",
+    "encode_safetensors",
+    "is_error",
+    "make_cursor",
+    "open_namespace",
+    "parse_cursor",
+]

@@ -1,0 +1,218 @@
+"""A namespace: the log of batches behind one URI, and what users do with it."""
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Mapping
+
+from .checkpoints import (
+    DEFAULT_GROUP,
+    Checkpoint,
+    live_checkpoints,
+    register_checkpoint,
+    release_checkpoint,
+)
+from .consumer import Consumer
+from .errors import BatchWeaveError, invalid
+from .ids import random_uuid
+from .keys import (
+    BATCH_PREFIX,
+    BOUNDARY_PREFIX,
+    INDEX_PREFIX,
+    INTENT_PREFIX,
+    MANIFEST_PREFIX,
+    NAMESPACE_KEY,
+    assert_name,
+)
+from .log import Log
+from .manifest import CELLS_MAX, LANES_MAX, STATE_AT, STATE_EPOCH, STATE_SEQ, NamespaceSpec, decode_namespace
+from .mesh import resolve_mesh
+from .producer import Producer
+from .stage import lane_number
+from .store import RetryingStore, Store, open_store
+from .stored_json import seal_json
+
+
+class Namespace:
+    """One namespace. Cheap; holds no connection and no lock."""
+
+    def __init__(self, uri: str, log: Log) -> None:
+        self.uri = uri
+        self.log = log
+
+    @property
+    def uuid(self) -> str:
+        return self.log.spec.uuid
+
+    @property
+    def rows(self) -> int:
+        return self.log.spec.rows
+
+    @property
+    def chunks(self) -> int:
+        return self.log.spec.chunks
+
+    def producer(self, id: str, **settings: Any) -> Producer:
+        """Opens a producer id, fencing whoever held it, and reads its resume point."""
+        assert_name(id, "Producer id")
+        if self.log.spec.lanes is not None:
+            lane_number(id, self.log.spec.lanes)
+        return Producer(self.log, self.log.open_producer(id), **settings)
+
+    def consumer(
+        self,
+        mesh: Any = None,
+        rank: int | None = None,
+        start: Any = "earliest",
+        environment: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> Consumer:
+        """One rank's view of the log. Mesh and rank default to what the launcher says in the environment."""
+        place = resolve_mesh(mesh, rank, os.environ if environment is None else environment)
+        return Consumer(self.log, place, start, **settings)
+
+    def checkpoint(
+        self, id: str, cursor: Any, group: str = DEFAULT_GROUP, keep_last: int | None = None
+    ) -> Checkpoint:
+        """Registers a checkpoint: the data from `cursor` on stays until it is released. Every rank may call it."""
+        return register_checkpoint(self.log, id, cursor, group, keep_last)
+
+    def release(self, id: str, group: str = DEFAULT_GROUP) -> None:
+        """Releases a checkpoint: the next reclaim may delete what only it kept."""
+        release_checkpoint(self.log, id, group)
+
+    def list_checkpoints(self) -> list[Checkpoint]:
+        """The live checkpoints, by group, the newest first."""
+        return live_checkpoints(self.log.head.jump(), self.rows)
+
+    def close(self, drop_waiting: bool = False) -> int:
+        """Closes the log: no batch after the current end. Gives the end."""
+        return self.log.close(drop_waiting).end
+
+    def info(self) -> dict[str, Any]:
+        """The state of the log at its head; the same fields as `batchweave info --json`."""
+        manifest = self.log.head.jump()
+        spec = self.log.spec
+        info: dict[str, Any] = {
+            "uri": self.uri,
+            "uuid": spec.uuid,
+            "grid": spec.grid,
+            "order": spec.order,
+            "createdMs": spec.created,
+            "version": manifest.version,
+            "closed": manifest.closed,
+            "steps": {"trim": manifest.trim, "end": manifest.end},
+            "lastCommit": {"by": manifest.commit["by"], "timeMs": manifest.commit["time"]},
+            "producers": [
+                {"id": id, "epoch": s[STATE_EPOCH], "seq": s[STATE_SEQ], "version": s[STATE_AT]}
+                for id, s in sorted(manifest.producers.items(), key=lambda item: (-item[1][STATE_AT], item[0]))
+            ],
+            "silentTables": len(manifest.tables),
+        }
+        if spec.lanes is not None and manifest.waiting:
+            lane = f"lane-{(manifest.end - spec.first_own_step) % spec.lanes}"
+            info["waiting"] = {"batches": len(manifest.waiting), "missingStep": manifest.end, "lane": lane}
+        info["checkpoints"] = [
+            {"group": group, "id": id, "row": row, "step": row // spec.rows, "iteration": iteration}
+            for group, found in manifest.checkpoints.items()
+            for id, (row, iteration, _) in found["live"].items()
+        ]
+        info["forks"] = [{"uri": p["uri"], "from": p["from"], "to": p["to"]} for p in manifest.pins.values()]
+        info["origins"] = [
+            {"uri": o["uri"], "uuid": o["uuid"], "steps": sum(r[1] for r in o["ranges"])}
+            for o in (spec.fork or {}).get("origins", [])
+        ]
+        info["boundary"] = self.log.head.boundary.up_to
+        info["orphanCutoff"] = manifest.orphan_cutoff
+        return info
+
+
+def _open_backend(uri: str, **settings: Any) -> Store:
+    return RetryingStore(open_store(uri, **settings))
+
+
+def _handle(uri: str, store: Store, spec: NamespaceSpec, settings: dict[str, Any]) -> Namespace:
+    log = Log(store, spec, lambda origin: _open_backend(origin, **settings))
+    log.head.newest()
+    return Namespace(uri, log)
+
+
+def open_namespace(uri: str, store: Store | None = None, **settings: Any) -> Namespace:
+    """Opens an existing namespace. A store of your own is used as it is, without our retries."""
+    backend = store or _open_backend(uri, **settings)
+    data = backend.get(NAMESPACE_KEY)
+    if data is None:
+        raise BatchWeaveError(
+            "NO_NAMESPACE",
+            f"There is no namespace at {uri}. Create one with create_namespace() or "
+            f"`batchweave create {uri} --rows R --chunks C`.",
+            {"uri": uri},
+        )
+    return _handle(uri, backend, decode_namespace(data, f"{uri}/{NAMESPACE_KEY}"), settings)
+
+
+def create_namespace(
+    uri: str, rows: int, chunks: int = 1, lanes: int | None = None, store: Store | None = None, **settings: Any
+) -> Namespace:
+    """Creates a namespace, or opens it when it exists with the same grid and order.
+
+    A store other than a local folder is probed first: one that ignores the condition of a create is refused.
+    """
+    for name, value in (("rows", rows), ("chunks", chunks)):
+        if type(value) is not int or value < 1:
+            raise invalid(f"grid.{name} must be a whole number of at least 1, not {value}.")
+    if rows * chunks > CELLS_MAX:
+        raise invalid(
+            f"A grid of {rows} x {chunks} has more than {CELLS_MAX} slices; use fewer rows or chunks and several batches per "
+            "iteration."
+        )
+    if lanes is not None and (type(lanes) is not int or not 1 <= lanes <= LANES_MAX):
+        raise invalid(f'order must be "commit", or "lanes" with 1 to {LANES_MAX} lanes.')
+    order: dict[str, Any] = {"kind": "commit"} if lanes is None else {"kind": "lanes", "lanes": lanes}
+    backend = store or _open_backend(uri, **settings)
+    if backend.get(NAMESPACE_KEY) is None:
+        _assert_empty(uri, backend)
+        if store is None and not uri.startswith("file:"):
+            from .probe import assert_safe
+
+            assert_safe(backend)
+        fields = {"grid": {"rows": rows, "chunks": chunks}, "order": order, "created": int(time.time() * 1_000)}
+        data = seal_json("namespace", random_uuid(), fields)
+        delay = 0.05
+        # The same bytes until there is a verdict. Whose it is then, is read back.
+        while backend.create(NAMESPACE_KEY, data) == "unknown":
+            time.sleep(delay)
+            delay = min(2 * delay, 5.0)
+    found = backend.get(NAMESPACE_KEY)
+    if found is None:
+        raise BatchWeaveError(
+            "NO_NAMESPACE", f"The namespace at {uri} was deleted while it was being created. Try again.", {"uri": uri}
+        )
+    spec = decode_namespace(found, f"{uri}/{NAMESPACE_KEY}")
+    if spec.rows != rows or spec.chunks != chunks or spec.order != order:
+        raise BatchWeaveError(
+            "GRID_MISMATCH",
+            f"{uri} exists with {_shape(spec.rows, spec.chunks, spec.order)}, not {_shape(rows, chunks, order)}; both are "
+            "fixed when a namespace is created. Open it as it is, or create another.",
+            {"uri": uri},
+        )
+    return _handle(uri, backend, spec, settings)
+
+
+def _shape(rows: int, chunks: int, order: dict[str, Any]) -> str:
+    lanes = f" with {order['lanes']} lanes" if order["kind"] == "lanes" else ""
+    return f"{rows} rows x {chunks} chunks, order {order['kind']}{lanes}"
+
+
+def _assert_empty(uri: str, store: Store) -> None:
+    for prefix in (MANIFEST_PREFIX, BOUNDARY_PREFIX, INDEX_PREFIX, BATCH_PREFIX, INTENT_PREFIX):
+        keys, _ = store.list(prefix, "", 1)
+        # namespace.json may have been created by a racing process meanwhile: then these are its objects.
+        if not keys or store.get(NAMESPACE_KEY) is not None:
+            continue
+        raise BatchWeaveError(
+            "NOT_EMPTY",
+            f"{uri} holds objects of an earlier namespace ({keys[0]}). Finish deleting it with `batchweave delete {uri}`, or use "
+            "another place.",
+            {"uri": uri, "key": keys[0]},
+        )

@@ -1,0 +1,269 @@
+"""Follows the log and reads ahead on threads: iterations are planned in order, read side by side, handed out in order."""
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from typing import Callable, TypeVar
+
+from .errors import BatchWeaveError, is_error
+from .log import Log
+from .manifest import Manifest
+from .projection import IterationPlan, Projection
+from .reader import Slice, SliceReader
+from .threads import Pool
+
+T = TypeVar("T")
+
+_STEPS_BEFORE_JUMP = 4
+_POLL_DELAY_GROWTH = 1.5
+
+
+def reclaimed(row: int, manifest: Manifest, rows: int) -> BatchWeaveError:
+    """RECLAIMED: the rows wanted are behind the trim."""
+    oldest = manifest.trim * rows
+    return BatchWeaveError(
+        "RECLAIMED",
+        f"Row {row} (step {row // rows}) was reclaimed; the oldest row left is {oldest} (step {manifest.trim}). Start from a "
+        'checkpoint that is still held, or from "earliest".',
+        {"row": row, "oldestRow": oldest, "trim": manifest.trim, "version": manifest.version},
+    )
+
+
+class _Stopped(Exception):
+    """The prefetch was stopped; never seen outside."""
+
+
+class Slot:
+    """An iteration that is being read or waits to be taken."""
+
+    __slots__ = ("plan", "ordinal", "held_bytes", "slices", "error", "is_done")
+
+    def __init__(self, plan: IterationPlan, ordinal: int) -> None:
+        self.plan = plan
+        self.ordinal = ordinal
+        self.held_bytes = 0
+        self.slices: list[Slice] = []
+        self.error: BaseException | None = None
+        self.is_done = False
+
+
+class Prefetch:
+    """Reads ahead from a position until it is stopped, fails, or the closed log ends.
+
+    `stride` and `offset` let the workers of a DataLoader share the iterations: this one reads those whose number, counted
+    from the start, leaves `offset` when divided by `stride`.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        reader: SliceReader,
+        projection: Projection,
+        row: int,
+        iteration: int,
+        bytes_max: int = 256 * 1024 * 1024,
+        iterations_max: int = 32,
+        loads_max: int = 16,
+        poll_delay: float = 0.05,
+        poll_delay_max: float = 1.0,
+        stride: int = 1,
+        offset: int = 0,
+    ) -> None:
+        self._log = log
+        self._reader = reader
+        self._projection = projection
+        self._row = row
+        self._iteration = iteration
+        self._bytes_max = bytes_max
+        self._iterations_max = iterations_max
+        self._poll_delay = poll_delay
+        self._poll_delay_max = max(poll_delay, poll_delay_max)
+        self._stride = stride
+        self._offset = offset
+        self._pool = Pool(min(loads_max, iterations_max), "load")
+        self._slots: deque[Slot] = deque()
+        self._held_bytes = 0
+        self._next_admitted = 0
+        self._is_full = False
+        self._is_stopped = False
+        self.changed = threading.Condition()
+        #: The iteration whose steps are being waited for.
+        self.wanted: IterationPlan | None = None
+        #: Set when no iteration comes after those in line: rows left over, or what failed.
+        self.leftover_rows: int | None = None
+        self.failure: BaseException | None = None
+        threading.Thread(target=self._pump, name="batchweave-prefetch", daemon=True).start()
+
+    @property
+    def front(self) -> Slot | None:
+        """The first iteration in line; call with `changed` held."""
+        return self._slots[0] if self._slots else None
+
+    def take(self) -> None:
+        """Takes the first iteration out; its bytes are the caller's from now on. Call with `changed` held."""
+        self._held_bytes -= self._slots.popleft().held_bytes
+        self.changed.notify_all()
+
+    def stop(self) -> None:
+        """Ends the threads; reads that are under way finish unseen."""
+        with self.changed:
+            self._is_stopped = True
+            self.changed.notify_all()
+        self._pool.close()
+
+    def _pump(self) -> None:
+        """A failure is kept and surfaces after the iterations before it were taken."""
+        row, iteration, number, ordinal = self._row, self._iteration, 0, 0
+        try:
+            while True:
+                with self.changed:
+                    while self._is_full or len(self._slots) >= self._iterations_max:
+                        self._wait()
+                    self._check()
+                plan = self._projection.plan(row, iteration)
+                row, iteration = plan.next_row, iteration + 1
+                number += 1
+                if (number - 1) % self._stride != self._offset:
+                    continue
+                self.wanted = plan
+                manifest = self._visible(plan)
+                if manifest is None:
+                    end = self._log.head.newest().end * self._projection.rows
+                    with self.changed:
+                        self.leftover_rows = max(0, end - plan.row)
+                        self.changed.notify_all()
+                    return
+                slot = Slot(plan, ordinal)
+                ordinal += 1
+                with self.changed:
+                    self._slots.append(slot)
+                    self.changed.notify_all()
+                self._pool.submit(lambda s=slot, m=manifest: self._load(s, m))  # type: ignore[misc]
+        except _Stopped:
+            pass
+        except BaseException as error:
+            with self.changed:
+                self.failure = error
+                self.changed.notify_all()
+
+    def _check(self) -> None:
+        if self._is_stopped:
+            raise _Stopped
+
+    def _wait(self, timeout: float | None = None) -> None:
+        self._check()
+        self.changed.wait(timeout)
+        self._check()
+
+    def _visible(self, plan: IterationPlan) -> Manifest | None:
+        """A verified manifest in which all rows of the iteration are visible; None when the log is closed before them."""
+        head = self._log.head
+        delay, moves = self._poll_delay, 0
+        manifest = head.newest()
+        while True:
+            if plan.first_step < manifest.trim:
+                raise reclaimed(plan.row, manifest, self._projection.rows)
+            if plan.last_step < manifest.end:
+                return manifest
+            if manifest.closed:
+                return None
+            following = head.advance() if moves < _STEPS_BEFORE_JUMP else head.jump()
+            if following.version > manifest.version:
+                manifest = following
+                moves += 1
+                delay = self._poll_delay
+                continue
+            moves = 0
+            until = time.monotonic() + delay * (0.5 + random.random())
+            with self.changed:
+                while (left := until - time.monotonic()) > 0:
+                    self._wait(left)
+            delay = min(delay * _POLL_DELAY_GROWTH, self._poll_delay_max)
+
+    def _load(self, slot: Slot, manifest: Manifest) -> None:
+        try:
+            try:
+                prepared = self._guard(slot.plan, manifest, lambda m: self._reader.prepare(m, slot.plan.cells))
+            except BaseException:
+                # One that failed early must not let those after it pass those before it.
+                self._admit(slot, 0)
+                raise
+            self._admit(slot, prepared.bytes)
+            slot.slices = self._guard(slot.plan, manifest, lambda m: self._reader.fetch(prepared))
+        except _Stopped:
+            return
+        except BaseException as error:
+            slot.error = error
+        with self.changed:
+            slot.is_done = True
+            self.changed.notify_all()
+
+    def _admit(self, slot: Slot, size: int) -> None:
+        """Waits for its turn and for room. Slots come here in the order of their iterations, so the bytes that are held
+        belong to iterations that are taken before this one; when none are held it goes on however large it is."""
+        with self.changed:
+            while self._next_admitted != slot.ordinal:
+                self._wait()
+            while self._held_bytes > 0 and self._held_bytes + size > self._bytes_max:
+                self._is_full = True
+                self._wait()
+            self._is_full = False
+            self._held_bytes += size
+            slot.held_bytes = size
+            self._next_admitted += 1
+            self.changed.notify_all()
+
+    def _guard(self, plan: IterationPlan, manifest: Manifest, call: Callable[[Manifest], T]) -> T:
+        """An object may be missing because the reclaimer overtook this reader: the newest manifest tells."""
+        try:
+            return call(manifest)
+        except BatchWeaveError as error:
+            if not is_error(error, "MISSING_OBJECT"):
+                raise
+            newest = self._log.head.jump()
+            if plan.first_step < newest.trim:
+                raise reclaimed(plan.row, newest, self._projection.rows) from error
+            if newest.version == manifest.version:
+                raise
+            return call(newest)
+
+
+def describe_wait(log: Log, manifest: Manifest, wanted: IterationPlan, waited: float) -> BatchWeaveError:
+    """WAIT_TIMEOUT: it must tell an operator whom to look at."""
+    missing = max(manifest.end, wanted.first_step)
+    idle = max(0.0, time.time() - manifest.commit["time"] / 1_000)
+    until = f" to {wanted.last_step}" if wanted.last_step > missing else ""
+    lane = None
+    if log.spec.lanes is not None:
+        lane = f"lane-{(manifest.end - log.spec.first_own_step) % log.spec.lanes}"
+    return BatchWeaveError(
+        "WAIT_TIMEOUT",
+        f"Waited {_seconds(waited)} for step {missing}{until} (iteration {wanted.iteration}): the head is version "
+        f"{manifest.version} with steps up to {manifest.end - 1}, and nothing was committed for {_seconds(idle)}. "
+        f"{_describe_producers(manifest)} {_hint(manifest, lane)}",
+        {"missing": missing, "lastStep": wanted.last_step, "iteration": wanted.iteration, "version": manifest.version},
+    )
+
+
+def _describe_producers(manifest: Manifest) -> str:
+    if not manifest.producers:
+        return "No producer has ever opened this namespace."
+    latest = sorted(manifest.producers.items(), key=lambda item: -item[1][3])[:5]
+    more = len(manifest.producers) - len(latest)
+    named = ", ".join(f"{producer} (version {state[3]})" for producer, state in latest)
+    return f"Producers, by their last commit: {named}{f' and {more} more' if more else ''}."
+
+
+def _hint(manifest: Manifest, lane: str | None) -> str:
+    if lane is None:
+        return "Check that producers run and can write, raise wait_timeout if they are slow, or close the log if it is complete."
+    waiting = f"{len(manifest.waiting)} batches of other lanes wait behind it. " if manifest.waiting else ""
+    seen = manifest.producers.get(lane)
+    state = f"committed last at version {seen[3]}" if seen else "has never committed"
+    return f"{waiting}The missing step is {lane}'s, which {state}: restart its producer or let another process open {lane}."
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value < 10 else f"{round(value)} s"

@@ -1,0 +1,229 @@
+"""Reading slices: descriptors from the log, slice tables from the objects, neighbours in one range read, every byte checked."""
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import OrderedDict
+from typing import Any, Callable, NamedTuple, Sequence, TypeVar
+
+from .batch import Footer, SliceEntry, check_slice, decode_footer, decode_slice
+from .errors import BatchWeaveError, corrupt, is_error
+from .hedging import Hedger
+from .keys import EXTENTS, batch_key
+from .log import Log
+from .manifest import Manifest
+from .projection import Cell
+from .step_index import BatchPlace
+from .threads import Pool
+
+T = TypeVar("T")
+
+RANGE_BYTES_MAX = 64 * 1024 * 1024
+_SHORT_READS_MAX = 4
+
+
+class Slice(NamedTuple):
+    """The bytes of one cell. They may be a view into a larger buffer: copy them to keep one slice of many for long."""
+
+    step: int
+    row: int
+    chunk: int
+    bytes: Any
+
+
+class _Part(NamedTuple):
+    """What is wanted of one object: (position in the cells, entry), and the range reads that bring it."""
+
+    place: BatchPlace
+    key: str
+    wanted: list[tuple[int, SliceEntry]]
+    ranges: list[tuple[int, int, list[int]]]
+
+
+class Prepared(NamedTuple):
+    """Where the cells are, and the memory that reading them takes."""
+
+    cells: Sequence[Cell]
+    parts: list[_Part]
+    bytes: int
+
+
+class ReadStats:
+    """What was read so far."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.requests = 0
+        self.bytes = 0
+
+    def add(self, n: int) -> None:
+        with self._lock:
+            self.requests += 1
+            self.bytes += n
+
+
+def plan_ranges(entries: Sequence[tuple[int, int]], bytes_max: int = RANGE_BYTES_MAX) -> list[tuple[int, int, list[int]]]:
+    """Merges slices (offset, length) that touch each other into single reads: (offset, length, which of them)."""
+    ranges: list[tuple[int, int, list[int]]] = []
+    for i, (offset, length) in enumerate(entries):
+        if ranges:
+            at, size, wanted = ranges[-1]
+            if at + size == offset and (length == 0 or size + length <= bytes_max):
+                ranges[-1] = (at, size + length, wanted)
+                wanted.append(i)
+                continue
+        ranges.append((offset, length, [i]))
+    return ranges
+
+
+class SliceReader:
+    """Reads slices of one namespace, side by side, with hedging and checks."""
+
+    def __init__(self, log: Log, reads_in_flight_max: int = 16, footer_bytes_max: int = 16 * 1024 * 1024) -> None:
+        self._log = log
+        self._pool = Pool(reads_in_flight_max, "range")
+        self._hedges = Pool(2 * reads_in_flight_max, "hedge")
+        self._gate = threading.Semaphore(reads_in_flight_max)
+        self._hedger = Hedger(self._hedges)
+        self._footers: OrderedDict[str, tuple[int, Footer]] = OrderedDict()
+        self._footer_bytes = 0
+        self._footer_bytes_max = footer_bytes_max
+        self._lock = threading.Lock()
+        self._pending: dict[str, threading.Lock] = {}
+        self.stats = ReadStats()
+
+    @property
+    def hedged_reads(self) -> int:
+        """Second reads that were sent."""
+        return self._hedger.sent
+
+    def close(self) -> None:
+        """Ends the reader's threads."""
+        self._pool.close()
+        self._hedges.close()
+
+    def prepare(self, manifest: Manifest, cells: Sequence[Cell]) -> Prepared:
+        """Finds out where the cells are: descriptors from the log, slice tables from the objects."""
+        by_step: dict[int, list[int]] = {}
+        for at, cell in enumerate(cells):
+            by_step.setdefault(cell.step, []).append(at)
+        wanted: list[tuple[BatchPlace, int, int, list[tuple[int, int]]]] = []
+        for step, positions in by_step.items():
+            wanted += self._extents(self._log.locate(manifest, step), cells, positions)
+        footers = self._pool.run_all(
+            [lambda w=w: self._footer(w[0], w[1], w[2]) for w in wanted]  # type: ignore[misc]
+        )
+        parts = []
+        memory = 0
+        for (place, number, _, members), footer in zip(wanted, footers):
+            entries = [(at, footer.entry(cell)) for at, cell in members]
+            ranges = plan_ranges([(e.offset, e.length) for _, e in entries])
+            parts.append(_Part(place, batch_key(place.descriptor, number), entries, ranges))
+            memory += sum(length for _, length, _ in ranges)
+            memory += sum(e.raw_length for _, e in entries if e.encoding != 0)
+        return Prepared(cells, parts, memory)
+
+    def fetch(self, prepared: Prepared) -> list[Slice]:
+        """Reads what was prepared, in the order of its cells."""
+        slices: list[Any] = [None] * len(prepared.cells)
+
+        def read(part: _Part, offset: int, length: int, members: list[int]) -> None:
+            def cut(data: Any) -> None:
+                view = memoryview(data)
+                for i in members:
+                    at, entry = part.wanted[i]
+                    begin = entry.offset - offset
+                    stored = view[begin : begin + entry.length]
+                    check_slice(stored, part.key, entry)
+                    slices[at] = Slice(*prepared.cells[at], decode_slice(stored, part.key, entry))
+
+            self._read_checked(part.place, part.key, offset, length, cut)
+
+        self._pool.run_all(
+            [lambda p=part, r=r: read(p, *r) for part in prepared.parts for r in part.ranges]  # type: ignore[misc]
+        )
+        return slices
+
+    def _extents(
+        self, place: BatchPlace, cells: Sequence[Cell], positions: list[int]
+    ) -> list[tuple[BatchPlace, int, int, list[tuple[int, int]]]]:
+        """(place, extent, its first cell, [(position, cell within the extent)]) for the cells of one batch."""
+        found: dict[int, tuple[BatchPlace, int, int, list[tuple[int, int]]]] = {}
+        for at in positions:
+            cell = cells[at].row * self._log.spec.chunks + cells[at].chunk
+            first = 0
+            for number, extent in enumerate(place.descriptor[EXTENTS]):
+                if cell < first + extent[0]:
+                    found.setdefault(number, (place, number, first, []))[3].append((at, cell - first))
+                    break
+                first += extent[0]
+            else:
+                key = batch_key(place.descriptor, 0)
+                raise corrupt(key, f"its extents hold {first} slices, and slice {cell} is wanted")
+        return list(found.values())
+
+    def _footer(self, place: BatchPlace, number: int, first_cell: int) -> Footer:
+        """One range read per object, shared by everybody who wants it and kept for the iterations that follow."""
+        key = batch_key(place.descriptor, number)
+        cache_key = f"{place.namespace}/{key}"
+        with self._lock:
+            turn = self._pending.setdefault(cache_key, threading.Lock())
+        with turn:
+            with self._lock:
+                if cache_key in self._footers:
+                    self._footers.move_to_end(cache_key)
+                    return self._footers[cache_key][1]
+            _, size, table, _ = place.descriptor[EXTENTS][number]
+
+            def decode(data: Any) -> Footer:
+                return decode_footer(data, key, place.namespace, place.descriptor, number, first_cell)
+
+            footer = self._read_checked(place, key, table, size - table, decode)
+            with self._lock:
+                self._pending.pop(cache_key, None)
+                self._footers[cache_key] = (size - table, footer)
+                self._footer_bytes += size - table
+                while self._footer_bytes > self._footer_bytes_max and len(self._footers) > 1:
+                    self._footer_bytes -= self._footers.popitem(last=False)[1][0]
+            return footer
+
+    def _read_checked(self, place: BatchPlace, key: str, offset: int, length: int, check: Callable[[Any], T]) -> T:
+        """Bytes can also be damaged on their way: one more read before the object is called corrupt."""
+        try:
+            return check(self._read_whole(place, key, offset, length))
+        except BatchWeaveError as error:
+            if not is_error(error, "CORRUPT"):
+                raise
+        return check(self._read_whole(place, key, offset, length))
+
+    def _read_whole(self, place: BatchPlace, key: str, offset: int, length: int) -> Any:
+        """Exactly the range. A transfer that ended early is tried again; an object that ends early is corrupt."""
+        if length == 0:
+            return b""
+        for attempt in range(1, _SHORT_READS_MAX + 1):
+            data = self._hedger.read(length, lambda: self._get_range(place, key, offset, length))
+            if data is None:
+                raise BatchWeaveError(
+                    "MISSING_OBJECT",
+                    f"{key} is in the log and not in {place.store.uri}. Nothing may delete batches but the reclaimer: restore "
+                    "it from a replica or a backup, and run `batchweave verify`.",
+                    {"key": key, "uri": place.store.uri},
+                )
+            if len(data) == length:
+                return data
+            if attempt < _SHORT_READS_MAX:
+                time.sleep(0.01 * 2**attempt * (0.5 + random.random()))
+        raise corrupt(
+            key,
+            f"{length} bytes are expected at offset {offset}, and only {len(data)} are there",
+            offset=offset,
+            expected=length,
+            found=len(data),
+        )
+
+    def _get_range(self, place: BatchPlace, key: str, offset: int, length: int) -> Any:
+        with self._gate:
+            data = place.store.get_range(key, offset, length)
+        self.stats.add(len(data) if data is not None else 0)
+        return data

@@ -1,0 +1,120 @@
+"""What a rank gets in one iteration."""
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Sequence, Union
+
+from .errors import BatchWeaveError, invalid
+from .reader import Slice
+from .tensors import decode_safetensors, to_numpy, to_torch
+
+#: "bytes": as they are; "numpy", "torch": tensors of the safetensors layout by name, without copying; or your own function.
+Decode = Union[str, Callable[[Any], Any]]
+
+
+class Share:
+    """One rank's part of one iteration. `share["input_ids"]` is a tensor of all its rows, where slices hold tensors.
+
+    iteration: the same number on every rank, whatever the mesh.
+    slices:    rows ascending, chunks within a row in the order of the sequence.
+    data:      the decoded slices, in the same order.
+    cursor:    where this iteration began; next: where the following one begins, to be saved with the model.
+    """
+
+    __slots__ = ("iteration", "slices", "rows", "cursor", "next", "data", "_batch")
+
+    def __init__(
+        self,
+        iteration: int,
+        slices: Sequence[Slice],
+        rows: int,
+        cursor: dict[str, Any],
+        next: dict[str, Any],
+        data: list[Any] | None = None,
+    ) -> None:
+        self.iteration = iteration
+        self.slices = slices
+        self.rows = rows
+        self.cursor = cursor
+        self.next = next
+        self.data = data
+        self._batch: dict[str, Any] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # From a worker process of a DataLoader to the trainer: views of larger buffers become bytes of their own; what was
+        # decoded to tensors travels as tensors, and the bytes they were made of stay behind.
+        keep = [s._replace(bytes=None if self.data else bytes(s.bytes)) for s in self.slices]
+        return (Share, (self.iteration, keep, self.rows, self.cursor, self.next, self.data))
+
+    def __repr__(self) -> str:
+        return f"Share(iteration={self.iteration}, rows={self.rows}, slices={len(self.slices)})"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all slices."""
+        return sum(len(s.bytes) for s in self.slices if s.bytes is not None)
+
+    def decode(self, decode: Decode, where: str = "this slice") -> "Share":
+        """Fills `data`."""
+        self.data = [decode_bytes(s.bytes, decode, f"slice {s.step}/{s.row}/{s.chunk} of {where}") for s in self.slices]
+        return self
+
+    def batch(self) -> dict[str, Any]:
+        """Tensors by name for all rows: chunks of a row joined along the sequence, rows stacked in front.
+
+        A tensor of shape [T] or [1, T] in each slice becomes [rows, T of all chunks]. One slice alone is not copied.
+        """
+        if self._batch is None:
+            if not self.data or not all(isinstance(d, Mapping) for d in self.data):
+                raise invalid('This share holds no tensors by name; read with decode="numpy" or "torch", or use share.data.')
+            per_row = len(self.data) // self.rows
+            rows = [self.data[i : i + per_row] for i in range(0, len(self.data), per_row)]
+            self._batch = {name: _join(name, [[chunk[name] for chunk in row] for row in rows]) for name in self.data[0]}
+        return self._batch
+
+    def __getitem__(self, name: str) -> Any:
+        return self.batch()[name]
+
+    def __contains__(self, name: object) -> bool:
+        return bool(self.data) and isinstance(self.data[0], Mapping) and name in self.data[0]  # type: ignore[index]
+
+    def keys(self) -> list[str]:
+        """Names of the tensors."""
+        return list(self.batch())
+
+
+def _join(name: str, rows: list[list[Any]]) -> Any:
+    try:
+        if len(rows) == 1 and len(rows[0]) == 1:
+            only = rows[0][0]
+            return only[None] if only.ndim <= 1 else only
+        if hasattr(rows[0][0], "is_floating_point"):
+            import torch
+
+            whole = [row[0] if len(row) == 1 else torch.cat(row, dim=min(1, row[0].ndim - 1)) for row in rows]
+            return torch.stack(whole) if whole[0].ndim <= 1 else torch.cat(whole)
+        import numpy
+
+        whole = [row[0] if len(row) == 1 else numpy.concatenate(row, axis=min(1, row[0].ndim - 1)) for row in rows]
+        return numpy.stack(whole) if whole[0].ndim <= 1 else numpy.concatenate(whole)
+    except (RuntimeError, ValueError) as error:
+        raise invalid(f"The rows of {name} cannot be stacked ({error}). Use share.data and join them yourself.") from error
+
+
+def decode_bytes(data: Any, decode: Decode, where: str) -> Any:
+    """Decodes one slice."""
+    if callable(decode):
+        return decode(data)
+    if decode == "bytes":
+        return data
+    tensors, _ = decode_safetensors(data, where)
+    convert = to_torch if decode == "torch" else to_numpy
+    return {name: convert(tensor) for name, tensor in tensors.items()}
+
+
+def check_decode(decode: Decode) -> None:
+    """Refuses what cannot decode."""
+    if callable(decode) or decode in ("bytes", "numpy", "torch"):
+        return
+    raise BatchWeaveError(
+        "INVALID_ARGUMENT", f'decode must be "bytes", "numpy", "torch" or a function, not {decode!r}.', {}
+    )

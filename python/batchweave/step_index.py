@@ -1,0 +1,160 @@
+"""From a step to its descriptor: the tail, the sealed index, or an ancestor's (FORMAT.md 7 and 17)."""
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Any, Callable, NamedTuple, TypeVar
+
+from .checksum import crc32
+from .errors import BatchWeaveError, corrupt
+from .keys import index_key
+from .manifest import (
+    FANOUT,
+    Manifest,
+    NamespaceSpec,
+    decode_node,
+    decode_root,
+    decode_segment,
+    origin_of,
+    steps_per_node,
+)
+from .store import Store
+
+T = TypeVar("T")
+
+_CACHED_MAX = 64
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch's objects are: this namespace's store, or an ancestor's."""
+
+    descriptor: list[Any]
+    store: Store
+    namespace: str
+
+
+class StepIndex:
+    """Looks steps up. Index objects are immutable, so the last few stay in memory."""
+
+    def __init__(self, store: Store, spec: NamespaceSpec, open_origin: Callable[[str], Store]) -> None:
+        self._store = store
+        self._spec = spec
+        self._open_origin = open_origin
+        self._cache: OrderedDict[str, Any] = OrderedDict()
+        self._origins: dict[str, Store] = {}
+        self._lock = threading.Lock()
+
+    def locate(self, manifest: Manifest, step: int) -> BatchPlace:
+        """The batch at `step`, which must be in [trim, end) of the verified manifest."""
+        if not manifest.trim <= step < manifest.end:
+            raise BatchWeaveError(
+                "RECLAIMED",
+                f"Step {step} is not in the log: it holds steps {manifest.trim} to {manifest.end - 1}. Start from a "
+                'cursor within them, or from "earliest".',
+                {"step": step, "trim": manifest.trim, "end": manifest.end},
+            )
+        tail = manifest.tail
+        if step >= tail["start"]:
+            return self._place(tail["batches"][step - tail["start"]])
+        for number, origin in enumerate((self._spec.fork or {}).get("origins", [])):
+            for at, count, start in origin["ranges"]:
+                if at <= step < at + count:
+                    return self._locate_inherited(number, start + step - at)
+        return self._place(self._descend(self._store, self._spec.uuid, manifest.index, step))
+
+    def read_object(
+        self, store: Store, namespace: str, ref: list[Any], decode: Callable[[bytes, str, str], T]
+    ) -> T:
+        """Reads and checks an index object of this namespace or an ancestor."""
+        key = index_key(ref)
+        cache_key = f"{namespace}/{key}"
+        with self._lock:
+            if cache_key in self._cache:
+                self._cache.move_to_end(cache_key)
+                return self._cache[cache_key]
+        data = store.get(key)
+        if data is None:
+            raise BatchWeaveError(
+                "MISSING_OBJECT",
+                f"{key} is referenced by the log and is not in {store.uri}. If a reclaim passed meanwhile, load the head "
+                "again; otherwise restore it.",
+                {"key": key},
+            )
+        if crc32(data) != ref[3]:
+            raise BatchWeaveError(
+                "CORRUPT",
+                f"{key} does not match the reference to it. Restore it from a replica or a backup.",
+                {"key": key, "expected": ref[3], "found": crc32(data)},
+            )
+        value = decode(data, key, namespace)
+        with self._lock:
+            self._cache[cache_key] = value
+            if len(self._cache) > _CACHED_MAX:
+                self._cache.popitem(last=False)
+        return value
+
+    def _descend(self, store: Store, namespace: str, levels: list[Any], step: int) -> list[Any]:
+        for level, (start, refs) in enumerate(levels):
+            position = step // steps_per_node(level) - start
+            ref = refs[position] if 0 <= position < len(refs) else None
+            for below in range(level, 0, -1):
+                if not ref:
+                    break
+                node = self.read_object(store, namespace, ref, decode_node)
+                expected = node["level"] == below and node["start"] == step - step % steps_per_node(below)
+                _assert_place(ref, expected, step)
+                ref = node["refs"][step // steps_per_node(below - 1) % FANOUT]
+            if ref:
+                run = self.read_object(store, namespace, ref, decode_segment)
+                _assert_place(ref, run["start"] == step - step % FANOUT, step)
+                return run["batches"][step - run["start"]]
+        raise BatchWeaveError(
+            "CORRUPT", f"Step {step} is in no index object of {store.uri}. Run `batchweave verify`.", {"step": step}
+        )
+
+    def _locate_inherited(self, number: int, step: int) -> BatchPlace:
+        origin, store = self._origin(number)
+        root = self.read_object(store, origin["uuid"], origin["root"], decode_root)
+        tail = root["tail"]
+        if step >= tail["start"]:
+            if step - tail["start"] >= len(tail["batches"]):
+                raise corrupt(index_key(origin["root"]), f"it does not reach step {step}")
+            descriptor = tail["batches"][step - tail["start"]]
+        else:
+            descriptor = self._descend(store, origin["uuid"], root["index"], step)
+        inner = origin_of(descriptor)
+        if inner is None:
+            return BatchPlace(descriptor, store, origin["uuid"])
+        # The ancestor is a fork itself and inherited this batch: its numbers are not ours.
+        via = origin.get("via", [])
+        return self._place_at(descriptor, via[inner] if inner < len(via) else -1)
+
+    def _place(self, descriptor: list[Any]) -> BatchPlace:
+        number = origin_of(descriptor)
+        if number is None:
+            return BatchPlace(descriptor, self._store, self._spec.uuid)
+        return self._place_at(descriptor, number)
+
+    def _place_at(self, descriptor: list[Any], number: int) -> BatchPlace:
+        origin, store = self._origin(number)
+        return BatchPlace(descriptor, store, origin["uuid"])
+
+    def _origin(self, number: int) -> tuple[dict[str, Any], Store]:
+        origins = (self._spec.fork or {}).get("origins", [])
+        if not 0 <= number < len(origins):
+            raise BatchWeaveError(
+                "CORRUPT",
+                f"A batch of {self._store.uri} names origin {number}, which namespace.json does not list.",
+                {"origin": number},
+            )
+        origin = origins[number]
+        with self._lock:
+            if origin["uri"] not in self._origins:
+                self._origins[origin["uri"]] = self._open_origin(origin["uri"])
+            return origin, self._origins[origin["uri"]]
+
+
+def _assert_place(ref: list[Any], is_expected: bool, step: int) -> None:
+    """A reference that leads to another part of the index must not give another step's batch."""
+    if not is_expected:
+        raise corrupt(index_key(ref), f"it does not cover step {step}, for which the index names it")

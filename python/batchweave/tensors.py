@@ -1,0 +1,195 @@
+"""Tensors in a slice: the safetensors layout (FORMAT.md 13), to numpy and torch without copying, and back.
+
+Nothing here needs numpy or torch until somebody asks for their arrays.
+"""
+from __future__ import annotations
+
+import json
+import struct
+import warnings
+from typing import Any, Mapping, NamedTuple
+
+from .errors import BatchWeaveError, invalid
+from .stored_json import SAFE_INTEGER_MAX, dump_json, load_json
+
+DTYPE_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
+    "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8, "C64": 8,
+}
+_NUMPY = {
+    "BOOL": "?", "U8": "u1", "I8": "i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4", "I32": "<i4",
+    "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8", "C64": "<c8",
+}
+_TORCH = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "F16": "float16", "BF16": "bfloat16",
+    "U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64", "I64": "int64", "F64": "float64",
+    "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
+}
+_HEADER_BYTES_MAX = 100_000_000
+_METADATA = "__metadata__"
+
+
+class Tensor(NamedTuple):
+    """One tensor: row-major, little-endian; `data` is a view of the slice."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: Any
+
+
+def _not_tensors(where: str, what: str) -> BatchWeaveError:
+    return BatchWeaveError(
+        "CORRUPT",
+        f"{where} does not hold tensors in the safetensors layout: {what}. Read it as plain bytes, or check the "
+        "contentType its producer gave.",
+        {"key": where, "what": what},
+    )
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    product = 1
+    for n in shape:
+        product *= n
+    return product
+
+
+def decode_safetensors(data: Any, where: str = "this slice") -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors by name, and the texts that travel with them. Checks everything before it gives anything."""
+    view = memoryview(data)
+    if len(view) < 8:
+        raise _not_tensors(where, f"it has only {len(view)} bytes")
+    (header_bytes,) = struct.unpack_from("<Q", view)
+    if header_bytes > _HEADER_BYTES_MAX or 8 + header_bytes > len(view):
+        raise _not_tensors(where, f"it claims a header of {header_bytes} bytes")
+    raw = bytes(view[8 : 8 + header_bytes])
+    if raw[:1] != b"{":
+        raise _not_tensors(where, "its header does not begin with a brace")
+    try:
+        header = load_json(raw)
+    except ValueError:
+        raise _not_tensors(where, "its header is not JSON") from None
+    body = view[8 + header_bytes :]
+    metadata = header.pop(_METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise _not_tensors(where, f"{_METADATA} is not strings by name")
+    tensors: dict[str, Tensor] = {}
+    ranges: list[tuple[int, int, str]] = []
+    for name, value in header.items():
+        dtype, shape, begin, end = _decode_entry(name, value, where)
+        tensors[name] = Tensor(dtype, shape, body[begin:end])
+        ranges.append((begin, end, name))
+    offset = 0
+    for begin, end, name in sorted(ranges):
+        if begin != offset:
+            fault = "overlaps another" if begin < offset else "leaves a hole before it"
+            raise _not_tensors(where, f"tensor {json.dumps(name)} {fault}")
+        offset = end
+    if offset != len(body):
+        raise _not_tensors(where, f"its tensors take {offset} bytes of {len(body)}")
+    return tensors, metadata
+
+
+def _decode_entry(name: str, value: Any, where: str) -> tuple[str, tuple[int, ...], int, int]:
+    what = f"tensor {json.dumps(name)}"
+    entry = value if isinstance(value, dict) else {}
+    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
+        raise _not_tensors(where, f"{what} has the dtype {json.dumps(dtype)}, which is not known")
+    if not _whole(shape):
+        raise _not_tensors(where, f"the shape of {what} is not whole numbers")
+    if not _whole(offsets) or len(offsets) != 2:
+        raise _not_tensors(where, f"the offsets of {what} are not two whole numbers")
+    begin, end = offsets
+    expected = _elements(tuple(shape)) * DTYPE_BYTES[dtype]
+    if end - begin != expected:
+        raise _not_tensors(where, f"{what} has {end - begin} bytes, its shape and dtype make {expected}")
+    return dtype, tuple(shape), begin, end
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, list) and all(type(n) is int and 0 <= n <= SAFE_INTEGER_MAX for n in value)
+
+
+def encode_safetensors(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
+    """Encodes numpy arrays, torch tensors or Tensor tuples. The widest come first, so that each is aligned."""
+    named = sorted(
+        ((name, _as_tensor(name, value)) for name, value in tensors.items()),
+        key=lambda item: (-DTYPE_BYTES[item[1].dtype], item[0]),
+    )
+    header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
+    offset = 0
+    for name, tensor in named:
+        n = _elements(tensor.shape) * DTYPE_BYTES[tensor.dtype]
+        if memoryview(tensor.data).nbytes != n:
+            raise invalid(
+                f"These tensors cannot be stored: {name} has {memoryview(tensor.data).nbytes} bytes, its shape "
+                f"{list(tensor.shape)} and {tensor.dtype} make {n}."
+            )
+        header[name] = {"dtype": tensor.dtype, "shape": list(tensor.shape), "data_offsets": [offset, offset + n]}
+        offset += n
+    text = dump_json(header)
+    text += b" " * (-len(text) % 8)
+    return b"".join([struct.pack("<Q", len(text)), text, *(memoryview(t.data).cast("B") for _, t in named if t.data)])
+
+
+def _as_tensor(name: str, value: Any) -> Tensor:
+    if name == _METADATA:
+        raise invalid(f"These tensors cannot be stored: {_METADATA} is not a name for a tensor.")
+    if isinstance(value, Tensor):
+        if value.dtype not in DTYPE_BYTES:
+            raise invalid(f"These tensors cannot be stored: {name} has the dtype {value.dtype!r}, which nobody knows.")
+        return value
+    if hasattr(value, "detach"):  # torch
+        import torch
+
+        plain = value.detach().cpu().contiguous()
+        kind = str(plain.dtype).removeprefix("torch.")
+        dtype = next((k for k, v in _TORCH.items() if v == kind), None)
+        data = plain.reshape(-1).view(torch.uint8).numpy().tobytes() if plain.numel() else b""
+        shape = tuple(value.shape)
+    elif hasattr(value, "__array_interface__"):  # numpy
+        import numpy
+
+        array = numpy.ascontiguousarray(value)
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
+        dtype = next((k for k, v in _NUMPY.items() if numpy.dtype(v) == array.dtype), None)
+        data = array.tobytes()
+        shape = tuple(value.shape)
+    else:
+        raise invalid(f"These tensors cannot be stored: {name} is neither a numpy array nor a torch tensor.")
+    if dtype is None:
+        raise invalid(f"These tensors cannot be stored: {name} has a dtype that the layout does not know.")
+    return Tensor(dtype, shape, data)
+
+
+def to_numpy(tensor: Tensor) -> Any:
+    """A numpy array over the same bytes. Types that numpy lacks (bfloat16, 8-bit floats) come as uint16 and uint8."""
+    numpy = _module("numpy")
+    dtype = _NUMPY.get(tensor.dtype, "<u2" if tensor.dtype == "BF16" else "u1")
+    return numpy.frombuffer(tensor.data, dtype=dtype).reshape(tensor.shape)
+
+
+def to_torch(tensor: Tensor) -> Any:
+    """A torch tensor over the same bytes. They may be read-only: clone before changing it in place."""
+    torch = _module("torch")
+    dtype = getattr(torch, _TORCH[tensor.dtype], None)
+    if dtype is None:
+        raise BatchWeaveError(
+            "UNSUPPORTED_ENCODING", f"This torch has no dtype for {tensor.dtype}. Install a newer torch.", {}
+        )
+    if len(tensor.data) == 0:
+        return torch.empty(tensor.shape, dtype=dtype)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given buffer is not writable")
+        return torch.frombuffer(tensor.data, dtype=dtype).reshape(tensor.shape)
+
+
+def _module(name: str) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise BatchWeaveError(
+            "MISSING_PACKAGE", f'This needs the package {name}: run pip install {name}, or read with decode="bytes".', {}
+        ) from None
