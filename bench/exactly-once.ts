@@ -1,0 +1,135 @@
+/**
+ * What durable producer state costs a commit (the paper's Figure 8): every batch is committed at once, alternately with producer
+ * state, as always, and in a control log whose commits append the same descriptor but carry constant dummy metadata instead.
+ * The real file store, paired rounds, medians. The batch's upload is not part of the time.
+ */
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { systemEnv } from "../src/env/index.js";
+import {
+  asSeq,
+  batchKey,
+  type Descriptor,
+  decodeNamespace,
+  encodeExtent,
+  encodeManifest,
+  encodeProducerState,
+  type Manifest,
+  namespaceKey,
+} from "../src/format/index.js";
+import { createNamespace } from "../src/index.js";
+import { Log, type Opening } from "../src/log/index.js";
+import { openFileStore } from "../src/store/index.js";
+import { number, numbers, readOptions } from "./harness/options.js";
+import { Report } from "./harness/report.js";
+import { inScratchFolder } from "./harness/scratch-folder.js";
+import { median } from "./harness/statistics.js";
+
+export const summary =
+  "what durable producer state adds to a commit, in bytes and time [--payloads] [--slices 8,32,128] [--rounds 200]";
+
+/** Other producers in the map, so that the manifest is not empty. */
+const otherProducers = 32;
+
+interface Side {
+  readonly log: Log;
+  readonly opening: Opening;
+  seq: number;
+}
+
+export async function run(args: string[]): Promise<void> {
+  const options = readOptions(args, ["payloads", "slices", "rounds", "folder"]);
+  const report = new Report("exactly-once", options.json);
+  for (const payloadBytes of numbers(options.payloads, [100e3, 1e6, 10e6])) {
+    for (const slices of numbers(options.slices, [8, 32, 128])) {
+      await inScratchFolder(options.folder, (folder) =>
+        measure(folder, payloadBytes, slices, number(options.rounds, payloadBytes > 5e6 ? 60 : 200), report),
+      );
+    }
+  }
+  report.end();
+}
+
+async function openSide(folder: string, slices: number): Promise<Side> {
+  await createNamespace(pathToFileURL(folder).href, { grid: { rows: slices, chunks: 1 } });
+  const store = await openFileStore(folder, systemEnv, {});
+  const spec = decodeNamespace((await store.get(namespaceKey)) as Uint8Array, namespaceKey);
+  const log = new Log({ store, env: systemEnv, spec, openOrigin: () => Promise.reject(new Error("no forks here")) });
+  for (let i = 0; i < otherProducers; i++) await log.open(`other-${i}`);
+  return { log, opening: await log.open("producer"), seq: 0 };
+}
+
+async function measure(
+  folder: string,
+  payloadBytes: number,
+  slices: number,
+  rounds: number,
+  report: Report,
+): Promise<void> {
+  const real = await openSide(join(folder, "real"), slices);
+  const control = await openSide(join(folder, "control"), slices);
+  const payload = Buffer.alloc(Math.floor(payloadBytes / slices), 7);
+  const times: { real: number[]; control: number[] } = { real: [], control: [] };
+  let last: Manifest | undefined;
+  for (let round = 0; round < rounds; round++) {
+    for (const which of round % 2 === 0 ? (["real", "control"] as const) : (["control", "real"] as const)) {
+      const side = which === "real" ? real : control;
+      const descriptor = await upload(side, payload, slices);
+      const begun = systemEnv.monotonic();
+      const manifest = which === "real" ? await commitReal(side, descriptor) : await commitControl(side, descriptor);
+      times[which].push(systemEnv.monotonic() - begun);
+      if (which === "real") last = manifest;
+    }
+  }
+  const state = last?.producers.get("producer");
+  const stateBytes = state ? JSON.stringify(["producer", encodeProducerState(state)]).length : 0;
+  const commitMs = median(times.real);
+  const controlMs = median(times.control);
+  report.row({
+    payloadBytes,
+    slices,
+    stateBytes,
+    manifestBytes: last ? encodeManifest(last).length : 0,
+    commitMs,
+    controlMs,
+    overhead: commitMs / controlMs - 1,
+  });
+}
+
+async function upload(side: Side, payload: Uint8Array, slices: number): Promise<Descriptor> {
+  const { log, opening } = side;
+  const { producer, epoch, incarnation } = opening.holder;
+  const name = {
+    producer,
+    epoch: epoch as Descriptor["epoch"],
+    incarnation,
+    seq: asSeq(side.seq++),
+    attempt: 0,
+    base: (log.head.known as Manifest).version,
+  };
+  const stored = Array.from({ length: slices }, () => ({ bytes: payload, rawLength: payload.length, encoding: 0 }));
+  const extent = encodeExtent(log.spec.uuid, name, { extent: 0, firstCell: 0 }, stored, {
+    resumePoint: { next: side.seq },
+  });
+  await log.store.put(batchKey(name, 0), extent.body);
+  return { ...name, extents: [extent.entry] };
+}
+
+async function commitReal({ log, opening }: Side, descriptor: Descriptor): Promise<Manifest> {
+  const attempt = await log.attemptBatches(opening.holder, [descriptor]);
+  if (attempt.outcome !== "committed") throw new Error(`a commit without competition ended ${attempt.outcome}`);
+  return attempt.manifest;
+}
+
+/** The same commit, but nobody's state moves: constant metadata stands in its place. */
+async function commitControl({ log }: Side, descriptor: Descriptor): Promise<Manifest> {
+  const { manifest } = await log.commit({
+    by: "control",
+    stage: (draft) => {
+      draft.push(descriptor);
+      draft.rest["dummy"] = "constant metadata";
+      return { done: false, result: undefined };
+    },
+  });
+  return manifest;
+}
