@@ -8,11 +8,11 @@ import { type Aim, type PhaseRecord, readPhases } from "./chaos-phase.js";
 /** A process by name: what it is and what it runs as. Two names may share a producer id. */
 export interface Role {
   readonly name: string;
-  readonly kind: "producer" | "rank";
+  readonly kind: "producer" | "rank" | "reclaimer";
   readonly id: string;
 }
 
-/** Everybody. `twin-a` and `twin-b` fight for one producer id. */
+/** Everybody. `twin-a` and `twin-b` fight for one producer id, and there are two reclaimers. */
 export const roles: readonly Role[] = [
   ...["p0", "p1", "p2"].map((id): Role => ({ name: id, kind: "producer", id })),
   ...["a", "b"].map((letter): Role => ({ name: `twin-${letter}`, kind: "producer", id: "twin" })),
@@ -20,6 +20,7 @@ export const roles: readonly Role[] = [
     { length: chaosMesh.dp * chaosMesh.cp },
     (_, rank): Role => ({ name: `rank-${rank}`, kind: "rank", id: String(rank) }),
   ),
+  ...["a", "b"].map((letter): Role => ({ name: `reclaimer-${letter}`, kind: "reclaimer", id: letter })),
 ];
 
 /** A process that was killed, and what it was doing. */
@@ -80,13 +81,13 @@ export class Fleet {
     return this.#deaths.shift();
   }
 
-  /** Lets producers finish and waits for them; fenced ones are not started again. */
-  async finishProducers(): Promise<void> {
+  /** Lets producers and reclaimers finish and waits for them; nobody is started again. */
+  async finishWriters(): Promise<void> {
     this.#isFinishing = true;
     for (const timer of this.#pending) clearTimeout(timer);
-    const producers = roles.filter(({ kind }) => kind === "producer");
+    const writers = roles.filter(({ kind }) => kind !== "rank");
     await Promise.all(
-      producers.map(({ name }) => {
+      writers.map(({ name }) => {
         this.#send(name, { finish: true });
         return this.#ended(name);
       }),

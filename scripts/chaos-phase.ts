@@ -3,10 +3,19 @@
  * with a synchronous write, before and after the call; after a kill -9 the file says the truth. Only the chaos script uses it.
  */
 import { openSync, readFileSync, writeSync } from "node:fs";
-import type { Body, ObjectStore } from "../src/index.js";
+import type { Body, CreateOutcome, ObjectStore } from "../src/index.js";
 
 /** The phases that kills are counted by. */
-export const phases = ["upload", "sealing", "before commit", "during commit", "after commit", "reading"] as const;
+export const phases = [
+  "upload",
+  "sealing",
+  "before commit",
+  "during commit",
+  "after commit",
+  "reading",
+  "announcing",
+  "deleting",
+] as const;
 export type Phase = (typeof phases)[number];
 
 /** An order to die: in this phase, so many turns of the event loop after it began. */
@@ -117,10 +126,12 @@ export function withPhases(store: ObjectStore, marker: PhaseMarker): ObjectStore
   return {
     uri: store.uri,
     create: async (key, body, options) => {
-      if (!key.startsWith("manifest/")) return await store.create(key, body, options);
+      const create = (): Promise<CreateOutcome> => store.create(key, body, options);
+      if (key.startsWith("boundary/")) return await marker.during("announcing", create);
+      if (!key.startsWith("manifest/")) return await create();
       marker.commit = { version: key, id: commitId(body) };
       await marker.at("before commit");
-      const outcome = await marker.during("during commit", () => store.create(key, body, options));
+      const outcome = await marker.during("during commit", create);
       await marker.at("after commit");
       return outcome;
     },
@@ -135,7 +146,7 @@ export function withPhases(store: ObjectStore, marker: PhaseMarker): ObjectStore
     },
     get: (key, options) => store.get(key, options),
     list: (prefix, options) => store.list(prefix, options),
-    delete: (keys, options) => store.delete(keys, options),
+    delete: (keys, options) => marker.during("deleting", () => store.delete(keys, options)),
   };
 }
 

@@ -1,5 +1,5 @@
 /**
- * One process of the chaos script: a producer or a rank. Arguments: `producer|rank URI FOLDER NAME ID`. It can be killed at any instant; what it
+ * One process of the chaos script: a producer, a rank or a reclaimer. Arguments: `producer|rank|reclaimer URI FOLDER NAME ID`. It can be killed at any instant; what it
  * acknowledged or saw is in files that were written synchronously before it went on.
  */
 import { appendFileSync, existsSync, openSync, readFileSync, renameSync, writeFileSync, writeSync } from "node:fs";
@@ -45,11 +45,12 @@ async function consume(): Promise<void> {
   const cursorPath = join(folder, `${name}.cursor`);
   const log = openSync(join(folder, `${name}.seen`), "a");
   const ns = await openNamespace(uri, { store });
-  const from = existsSync(cursorPath) ? readFileSync(cursorPath, "utf8") : "earliest";
+  const from = existsSync(cursorPath) ? readFileSync(cursorPath, "utf8") : { row: 0 };
   const consumer = await ns.consumer({
     mesh: chaosMesh,
     rank: Number(id),
     from,
+    group: name,
     pollDelayMs: 20,
     waitTimeoutMs: 60_000,
   });
@@ -61,11 +62,23 @@ async function consume(): Promise<void> {
     if (share.iteration % 7 !== 6) continue;
     writeFileSync(`${cursorPath}.next`, JSON.stringify(share.next));
     renameSync(`${cursorPath}.next`, cursorPath);
+    // Each rank is a run of its own here, because each is rolled back alone. Only what all of them have behind them may go.
+    await consumer.checkpoint(`iter-${share.next.iteration}`, share.next, { keepLast: 1 });
   }
 }
 
+/** Deletes as eagerly as it may: no grace for slow uploads, hardly any versions kept. */
+async function reclaim(): Promise<void> {
+  const ns = await openNamespace(uri, { store });
+  while (!finish.signal.aborted) {
+    await ns.reclaim({ graceMs: 0, keepVersions: 2 });
+    await systemEnv.sleep(100 * systemEnv.random());
+  }
+}
+
+const work = { producer: produce, rank: consume, reclaimer: reclaim }[kind] as () => Promise<void>;
 try {
-  await (kind === "producer" ? produce() : consume());
+  await work();
   process.exit(0);
 } catch (error) {
   if (isBatchWeaveError(error, "FENCED")) process.exit(fencedStatus);
