@@ -1,6 +1,6 @@
 /**
  * When batches become visible, and at what cost: real producers, publishers and log on the simulated store with S3 Standard's
- * latencies (sim/cadence-run.ts). `--figure policies` (default), `time` (the paper's Figure 7), `payloads` (Figure 6), `elastic`.
+ * latencies (sim/cadence-run.ts). `--figure policies` (default), `time` (the paper's Figure 7), `payloads` (Figure 6), `elastic`, `intents`.
  */
 import { type CadenceMinute, type CadenceRun, runCadence } from "../sim/index.js";
 import type { CadenceSettings } from "../src/cadence/index.js";
@@ -49,6 +49,7 @@ const figures: Readonly<Record<string, (figure: Figure) => Promise<void>>> = {
   time: drawTime,
   payloads: drawPayloads,
   elastic: drawElastic,
+  intents: drawIntents,
 };
 
 function policyNamed(name: string): CadenceSettings {
@@ -177,5 +178,22 @@ async function drawElastic({ report, names, seed }: Figure): Promise<void> {
       onMinute,
     });
     report.row({ policy, minute: "all", ...cells(run) });
+  }
+}
+
+/** Intents as names against intents as bodies. */
+async function drawIntents({ report, producers, minutes, seed }: Figure): Promise<void> {
+  for (const count of producers) {
+    for (const bodies of [false, true]) {
+      const run = await runCadence({
+        cadence: policyNamed("cooperative"),
+        producers: count,
+        minutes,
+        warmUpSeconds: 60,
+        seed,
+        bodies,
+      });
+      report.row({ intents: bodies ? "bodies" : "names", producers: count, ...cells(run) });
+    }
   }
 }

@@ -26,6 +26,8 @@ export interface CadenceRunOptions {
   readonly seed?: number | undefined;
   /** Charge every manifest transfer as if the manifest held all descriptors, as the paper's does. */
   readonly unsealed?: boolean | undefined;
+  /** Charge intents as if each had a body that the carrier must GET, for comparison with descriptors in names. */
+  readonly bodies?: boolean | undefined;
   /** Told once a virtual minute. */
   readonly onMinute?: ((minute: CadenceMinute) => void) | undefined;
 }
@@ -204,7 +206,13 @@ class CadenceMeasurement {
         await client.put(key, body, o);
       },
       getRange: (key, start, length, o) => client.getRange(key, start, length, o),
-      list: (prefix, o) => client.list(prefix, o),
+      list: async (prefix, o) => {
+        const page = await client.list(prefix, o);
+        if (this.#options.bodies && prefix.startsWith("intent/")) {
+          await Promise.all(page.objects.map(({ key }) => client.get(key, o)));
+        }
+        return page;
+      },
       delete: (keys, o) => client.delete(keys, o),
     };
   }

@@ -28,9 +28,9 @@ export interface CooperativeSettings {
 type Resolved = { readonly [K in keyof CooperativeSettings]-?: number };
 
 const defaults: Resolved = {
-  confirmMs: 45_000,
+  confirmMs: 60_000,
   patienceMs: 1_500,
-  intervalMsMax: 700,
+  intervalMsMax: 710,
   intervalMsMin: 100,
   requestBudget: 0.35,
 };
@@ -39,9 +39,11 @@ const requestsPerCycle = 2.3;
 /** Share of the pace that is not spent committing: what openings and checkpoints get in by. */
 const paceFactor = 1.25;
 const aloneIntervalMs = 200;
+/** The first look of a follower that somebody waits for; each one in vain doubles the delay, up to half its patience. */
+const urgentLookMs = 100;
 const idleIntervalMsMax = 1_000;
 /** A chain of own versions is vouched for this often at least, and at once when it spent so many intents. */
-const vouchMs = 5_000;
+const vouchMs = 10_000;
 const vouchIntents = 500;
 /** Weight of the newest cycle in the moving averages. */
 const alpha = 0.2;
@@ -64,6 +66,7 @@ export class CooperativePublisher implements Publisher {
   #carrierSeenAtMs = Number.NEGATIVE_INFINITY;
   #lookedAtMs = Number.NEGATIVE_INFINITY;
   #lookDelayMs = 0;
+  #looksInVain = 0;
   #tauMs = 0;
   #batchesPerMs = 0;
   #idleCycles = 0;
@@ -83,6 +86,16 @@ export class CooperativePublisher implements Publisher {
     const raise = urgent ? !this.#urgent : !this.#carrying || this.#idleCycles > 0;
     this.#urgent ||= urgent;
     if (raise || urgent) this.#wakeup.raise();
+  }
+
+  /**
+   * A nudge hurries one commit or look. Whoever still waits when something was acknowledged nudges again; if it lasted longer, a
+   * producer whose buffer is always full would commit without a pause.
+   */
+  #takeUrgency(): boolean {
+    const urgent = this.#urgent;
+    this.#urgent = false;
+    return urgent;
   }
 
   async run(outbox: Outbox, signal: AbortSignal): Promise<void> {
@@ -132,7 +145,8 @@ export class CooperativePublisher implements Publisher {
     const oldestMs = this.#announced.get(pending[0] as Descriptor) ?? now;
     if (this.#lookDelayMs === 0) this.#lookDelayMs = 0.5 + this.#log.env.random();
     const trusted = now - this.#carrierSeenAtMs < 2 * confirmMs;
-    const delayMs = this.#urgent ? patienceMs / 2 : (trusted ? confirmMs : patienceMs) * this.#lookDelayMs;
+    const urgentMs = Math.min(patienceMs / 2, urgentLookMs * 2 ** Math.min(this.#looksInVain, 10));
+    const delayMs = this.#urgent ? urgentMs : (trusted ? confirmMs : patienceMs) * this.#lookDelayMs;
     return Math.max(oldestMs + delayMs, this.#lookedAtMs + Math.min(delayMs, patienceMs / 2)) - now;
   }
 
@@ -140,14 +154,18 @@ export class CooperativePublisher implements Publisher {
     const { env, head } = this.#log;
     const begun = env.monotonic();
     const before = head.known?.version ?? 0;
+    const waitedFor = outbox.pending()[0];
     const manifest = await head.jump({ signal });
+    const urgent = this.#takeUrgency();
     outbox.settle(manifest);
     this.#lookedAtMs = env.monotonic();
     this.#lookDelayMs = 0;
     const oldest = outbox.pending()[0];
+    this.#looksInVain = oldest === waitedFor ? this.#looksInVain + 1 : 0;
+    if (oldest === waitedFor) this.#urgent ||= urgent;
     const announcedMs = oldest && this.#announced.get(oldest);
     // Not carried although there was time for it: nobody carries, or this batch cannot be carried. Its owner commits.
-    if (announcedMs !== undefined && begun - announcedMs >= this.#settings.patienceMs / (this.#urgent ? 2 : 1))
+    if (announcedMs !== undefined && begun - announcedMs >= this.#settings.patienceMs / (urgent ? 2 : 1))
       this.#takeOver();
     else if (manifest.version > before) this.#carrierSeenAtMs = this.#lookedAtMs;
     this.#forgetSettled(outbox.pending());
@@ -171,6 +189,7 @@ export class CooperativePublisher implements Publisher {
   async #carry(outbox: Outbox, signal: AbortSignal): Promise<void> {
     const { env, head } = this.#log;
     const begun = env.monotonic();
+    const urgent = this.#takeUrgency();
     const base = this.#chain ?? (await head.newest({ signal }));
     const alone = activeProducers(base) === 1;
     const intents = alone ? undefined : await listIntents(this.#log.store, this.#log.spec.uuid, { signal });
@@ -198,11 +217,12 @@ export class CooperativePublisher implements Publisher {
       this.#idleCycles++;
     } else {
       this.#chain = undefined;
+      this.#urgent ||= urgent;
       outbox.settle(attempt.manifest);
       if (attempt.outcome === "lost" && isOtherCarrier(attempt.manifest, outbox.holder.producer)) return this.#yield();
       return;
     }
-    await this.#vouch(outbox, signal, alone);
+    await this.#vouch(outbox, signal, alone || urgent);
     // What cannot be staged on a chain of our own (a lane that is too far ahead) waits for others' versions, which it never shows.
     if (attempt.outcome === "nothing" && own.length > 0) this.#chain = undefined;
     await this.#pace(outbox, begun, alone, signal);
@@ -215,12 +235,12 @@ export class CooperativePublisher implements Publisher {
   }
 
   /** One look vouches for the whole chain of own versions; only then is anything acknowledged or an intent removed. */
-  async #vouch(outbox: Outbox, signal: AbortSignal, alone: boolean): Promise<void> {
+  async #vouch(outbox: Outbox, signal: AbortSignal, atOnce: boolean): Promise<void> {
     const chain = this.#chain;
     if (!chain) return;
     const spent = this.#listed ? spentIntents(this.#listed, chain.producers) : [];
     const dueAtMs = this.#vouchedAtMs + vouchMs;
-    if (!alone && !this.#urgent && spent.length < vouchIntents && this.#log.env.monotonic() < dueAtMs) return;
+    if (!atOnce && spent.length < vouchIntents && this.#log.env.monotonic() < dueAtMs) return;
     this.#vouchedAtMs = this.#log.env.monotonic();
     const { head } = this.#log;
     if (!(await head.vouch(chain, { signal }))) {
@@ -229,7 +249,6 @@ export class CooperativePublisher implements Publisher {
       return;
     }
     outbox.settle(chain);
-    if (outbox.pending().length === 0) this.#urgent = false;
     this.#listed = undefined;
     for (let i = 0; i < spent.length; i += deleteMax)
       await this.#log.store.delete(spent.slice(i, i + deleteMax), { signal });
@@ -256,7 +275,9 @@ export class CooperativePublisher implements Publisher {
     const idle = alone && this.#idleCycles > 0 && outbox.pending().length === 0;
     // Alone and idle there is nothing to list: sleep until the next batch comes.
     const waitMs = idle ? Number.POSITIVE_INFINITY : begunMs + intervalMs - this.#log.env.monotonic();
-    if (waitMs > 0 && (!this.#urgent || this.#idleCycles > 0)) await this.#wakeup.wait(this.#log.env, waitMs, signal);
+    // Somebody may be waiting for batches that are still being uploaded: their upload will wake this.
+    const hurry = this.#urgent && this.#idleCycles === 0 && outbox.pending().length > 0;
+    if (waitMs > 0 && !hurry) await this.#wakeup.wait(this.#log.env, waitMs, signal);
     else signal.throwIfAborted();
   }
 }
