@@ -58,19 +58,31 @@ export type {
   DeadCount,
   DeadObject,
   DeadReason,
+  FindResult,
+  FindSettings,
+  ForkSettings,
   LagSettings,
   LiveCheckpoint,
   ReclaimLoopObserver,
   ReclaimLoopSettings,
   ReclaimReport,
   ReclaimSettings,
+  SampleMatch,
+  SkipRange,
+  VerifyCode,
+  VerifyCounts,
+  VerifyProblem,
+  VerifyReport,
+  VerifySettings,
 } from "./lifecycle/index.js";
+export { parseSkip } from "./lifecycle/index.js";
 export { type CheckpointOptions, type ConsumerOptions, Namespace, type ProducerOptions } from "./namespace.js";
 export type { InfoOptions, NamespaceInfo, ProducerInfo } from "./namespace-info.js";
 export { type ListNamespacesOptions, listNamespaces, type NamespaceListing } from "./namespace-listing.js";
 export { type Labels, Metrics } from "./observe/index.js";
 export {
   createNamespace,
+  type DeleteOptions,
   deleteNamespace,
   type NamespaceOptions,
   type NamespaceSettings,

@@ -1,31 +1,45 @@
 /** A namespace handle: the log of batches behind one URI, and what users do with it. */
+import { strict as assert } from "node:assert";
 import { type CadenceSettings, createPublisher, type PublisherObserver } from "./cadence/index.js";
 import { type Consumer, type ConsumerSettings, type JobEnvironment, openConsumer } from "./consumer/index.js";
 import { consumerMetrics } from "./consumer-metrics.js";
-import { assertName, type Cursor, type Grid, type Manifest, type Order } from "./format/index.js";
+import { assertName, type Cursor, type Grid, type LineageSample, type Manifest, type Order } from "./format/index.js";
 import { type BatchInfo, type BatchListing, inspectBatch, listBatches, readSlice } from "./inspect.js";
 import {
   commitMaxLag,
+  type FindNamespace,
+  type FindResult,
+  type FindSettings,
+  type ForkSettings,
+  findSample,
+  forkLog,
   type LagSettings,
   type LiveCheckpoint,
   lagGate,
   liveCheckpoints,
+  type OpenLog,
   ReclaimLoop,
   type ReclaimLoopObserver,
   type ReclaimLoopSettings,
   type ReclaimReport,
   type ReclaimSettings,
+  readSamples,
   reclaim,
   registerCheckpoint,
+  releaseAbandonedPin,
   releaseCheckpoint,
   starvationWatch,
+  translateCursor,
+  type VerifyReport,
+  type VerifySettings,
+  verifyLog,
 } from "./lifecycle/index.js";
 import { lagMetrics, reclaimMetrics } from "./lifecycle-metrics.js";
 import { type Log, laneNumber } from "./log/index.js";
 import { type InfoOptions, type NamespaceInfo, readInfo } from "./namespace-info.js";
 import type { Metrics } from "./observe/index.js";
 import { Producer, type ProducerObserver, type ProducerSettings } from "./producer/index.js";
-import type { CallOptions } from "./store/index.js";
+import type { CallOptions, ObjectStore } from "./store/index.js";
 
 /** Options of {@link Namespace.producer}. */
 export interface ProducerOptions extends ProducerSettings {
@@ -62,16 +76,29 @@ export interface ConsumerOptions extends ConsumerSettings {
   readonly signal?: AbortSignal | undefined;
 }
 
+/** How a namespace reaches others: its ancestors, and the places it is forked to. */
+export interface Neighbours {
+  readonly openStore: (uri: string) => Promise<ObjectStore>;
+  readonly openLog: OpenLog;
+  readonly find: FindNamespace;
+  /** The store of a place where a namespace can be created; refuses one that is taken. */
+  readonly prepareTarget: (uri: string, options?: CallOptions) => Promise<ObjectStore>;
+  readonly open: (uri: string, options?: CallOptions) => Promise<Namespace>;
+}
+
 /** One namespace. Cheap; holds no connection and no lock. */
 export class Namespace {
   readonly uri: string;
   readonly metrics: Metrics;
   readonly #log: Log;
+  readonly #neighbours: Neighbours | undefined;
 
-  constructor(uri: string, log: Log, metrics: Metrics) {
+  /** Without `neighbours` it cannot be forked, nor check other namespaces. */
+  constructor(uri: string, log: Log, metrics: Metrics, neighbours?: Neighbours) {
     this.uri = uri;
     this.metrics = metrics;
     this.#log = log;
+    this.#neighbours = neighbours;
   }
 
   get uuid(): string {
@@ -113,6 +140,8 @@ export class Namespace {
       },
       watchStarvation: (starvation, call) => watch({ ...starvation, group }, call),
       onEnd: () => ended.abort(),
+      // A checkpoint of an ancestor goes on here, where its row is shared.
+      acceptCursor: (cursor) => translateCursor(this.#log.spec, cursor),
     });
     if (reclaiming && consumer.place.rank === 0) {
       const stop = signal ? AbortSignal.any([signal, ended.signal]) : ended.signal;
@@ -168,6 +197,42 @@ export class Namespace {
       },
     };
     return await new ReclaimLoop(this.#log, settings, observer).run(options.signal);
+  }
+
+  /**
+   * Makes a new namespace that shares this one's batches below step `at` (default: all), without copying them, minus the skipped ones. It has
+   * its own producers and steps from there on, and keeps what it shares alive here until it is deleted.
+   */
+  async fork(uri: string, settings: ForkSettings = {}, options: CallOptions = {}): Promise<Namespace> {
+    assert(this.#neighbours, "a namespace that was opened by its uri can be forked");
+    const { openLog, prepareTarget, open } = this.#neighbours;
+    const store = await prepareTarget(uri, options);
+    const parent = { log: this.#log, uri: this.uri };
+    const { env } = this.#log;
+    await forkLog({ parent, target: { uri, store }, env, openLog, signal: options.signal }, settings);
+    return await open(uri, options);
+  }
+
+  /** Removes what a fork that does not exist (any more) holds here; `info` and `verify` name it. Refused while the fork exists. */
+  async releaseFork(fork: string, options?: CallOptions): Promise<void> {
+    assert(this.#neighbours, "a namespace that was opened by its uri can find its forks");
+    await releaseAbandonedPin(this.#log, fork, this.#neighbours.find, options);
+  }
+
+  /** Walks everything live and proves every reference, checksum and sequence. With `repair` it removes what is provably unreachable. */
+  async verify(settings: VerifySettings = {}, options: CallOptions = {}): Promise<VerifyReport> {
+    const { openLog, find } = this.#neighbours ?? {};
+    return await verifyLog(this.#log, settings, { openLog, find, signal: options.signal });
+  }
+
+  /** The samples that the batch at a step was made of, in its order; undefined when its producer recorded none. */
+  async samples(step: number, options?: CallOptions): Promise<readonly LineageSample[] | undefined> {
+    return await readSamples(this.#log, await this.#log.head.jump(options), step, options);
+  }
+
+  /** The steps that held a sample. It reads the lineage of every step in the range. */
+  async find(sampleId: string, settings: FindSettings = {}, options?: CallOptions): Promise<FindResult> {
+    return await findSample(this.#log, await this.#log.head.jump(options), sampleId, settings, options);
   }
 
   /** Steps that producers may be ahead of the slowest group's newest checkpoint; undefined removes the limit. */

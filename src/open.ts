@@ -15,8 +15,9 @@ import {
   namespaceKey,
   type Order,
 } from "./format/index.js";
+import { confirmPins, type OpenLog, releasePins } from "./lifecycle/index.js";
 import { Log } from "./log/index.js";
-import { Namespace } from "./namespace.js";
+import { Namespace, type Neighbours } from "./namespace.js";
 import { Metrics } from "./observe/index.js";
 import {
   assertSafe,
@@ -199,23 +200,72 @@ async function handle(
   spec: NamespaceSpec,
   options: NamespaceOptions,
 ): Promise<Namespace> {
-  const openOrigin = async (origin: string): Promise<ObjectStore> =>
-    (await openBackend(origin, { ...options, store: undefined })).store;
-  const log = new Log({ store: backend.store, env: backend.env, spec, openOrigin });
+  const { env } = backend;
+  const neighbours = neighboursOf(backend, options);
+  const log = new Log({ store: backend.store, env, spec, openOrigin: neighbours.openStore });
   await log.head.newest({ signal: options.signal });
-  return new Namespace(uri, log, backend.metrics);
+  // A fork whose pins are gone may lose its data any time: better refused now than in the middle of a training run.
+  await confirmPins(spec, neighbours.openLog, { signal: options.signal });
+  return new Namespace(uri, log, backend.metrics, neighbours);
+}
+
+/** How a handle reaches other namespaces: ancestors, and the places it is forked to. Same settings, stores of their own. */
+function neighboursOf(backend: Backend, options: NamespaceOptions): Neighbours {
+  const others = { ...options, store: undefined, metrics: backend.metrics };
+  const openStore = async (uri: string): Promise<ObjectStore> => (await openBackend(uri, others)).store;
+  return {
+    openStore,
+    openLog: openLogWith(backend.env, openStore),
+    find: async (uri, call) => {
+      const bytes = await (await openStore(uri)).get(namespaceKey, call);
+      return bytes && decodeNamespace(bytes, `${uri}/${namespaceKey}`).uuid;
+    },
+    prepareTarget: async (uri, call) => {
+      const store = await openStore(uri);
+      if (await store.get(namespaceKey, call)) {
+        throw new BatchWeaveError("NOT_EMPTY", `There is a namespace at ${uri} already. Fork to another place.`, {
+          uri,
+        });
+      }
+      await assertEmpty(uri, store, call?.signal);
+      if (!isEmbedded(uri)) assertSafe(await probeStore(store, backend.env, { rounds: 1 }, { signal: call?.signal }));
+      return store;
+    },
+    open: (uri, call) => openNamespace(uri, { ...others, signal: call?.signal }),
+  };
+}
+
+function openLogWith(env: Env, openStore: (uri: string) => Promise<ObjectStore>): OpenLog {
+  return async (uri, uuid, call) => {
+    const store = await openStore(uri);
+    const bytes = await store.get(namespaceKey, call);
+    const spec = bytes && decodeNamespace(bytes, `${uri}/${namespaceKey}`);
+    if (spec?.uuid === uuid) return new Log({ store, env, spec, openOrigin: openStore });
+    throw new BatchWeaveError(
+      spec ? "WRONG_NAMESPACE" : "NO_NAMESPACE",
+      spec
+        ? `The namespace at ${uri} is ${spec.uuid}, and ${uuid} is expected there: it was deleted and made again. Forks of the old one have lost their batches.`
+        : `There is no namespace at ${uri}, where the ancestor ${uuid} of a fork should be. Make it reachable under that address.`,
+      { uri, found: spec?.uuid, expected: uuid },
+    );
+  };
+}
+
+/** Options of {@link deleteNamespace}. */
+export interface DeleteOptions extends NamespaceOptions {
+  /** Delete it although forks share its batches, or although that cannot be found out: they lose them. */
+  readonly force?: boolean | undefined;
 }
 
 /**
  * Deletes every object of a namespace, `namespace.json` first, so that nobody opens half of one. Producers and ranks that are still
- * running will fail. Goes on where an interrupted deletion stopped.
+ * running will fail. A fork's pins in its ancestors go last. Refused while forks share its batches. Goes on where an interrupted deletion stopped.
  */
-export async function deleteNamespace(
-  uri: string,
-  options: NamespaceOptions = {},
-): Promise<{ readonly deleted: number }> {
-  const { store } = await openBackend(uri, options);
+export async function deleteNamespace(uri: string, options: DeleteOptions = {}): Promise<{ readonly deleted: number }> {
+  const backend = await openBackend(uri, options);
+  const { store } = backend;
   const { signal } = options;
+  const spec = await specToDelete(uri, backend, options);
   let deleted = (await store.getRange(namespaceKey, 0, 1, { signal })) ? 1 : 0;
   await store.delete([namespaceKey], { signal });
   for (const prefix of deletePrefixes) {
@@ -231,5 +281,33 @@ export async function deleteNamespace(
   }
   if (deleted === 0)
     throw new BatchWeaveError("NO_NAMESPACE", `There is no namespace at ${uri}; nothing was deleted.`, { uri });
+  // A crash before this leaves pins of a fork that is gone; the ancestor's verify names them.
+  if (spec?.fork)
+    await releasePins(spec, spec.fork.origins, neighboursOf(backend, options).openLog, { signal, unconfirmed: false });
   return { deleted };
+}
+
+/** What is deleted: needed for its pins, and to see who depends on it. A damaged namespace can be deleted with `force`. */
+async function specToDelete(
+  uri: string,
+  backend: Backend,
+  { force, signal, ...options }: DeleteOptions,
+): Promise<NamespaceSpec | undefined> {
+  try {
+    const bytes = await backend.store.get(namespaceKey, { signal });
+    if (!bytes) return undefined;
+    const spec = decodeNamespace(bytes, `${uri}/${namespaceKey}`);
+    const openOrigin = neighboursOf(backend, options).openStore;
+    const log = new Log({ store: backend.store, env: backend.env, spec, openOrigin });
+    const forks = [...(await log.head.load({ signal })).pins.values()].map((pin) => pin.uri);
+    if (forks.length === 0 || force) return spec;
+    throw new BatchWeaveError(
+      "NOT_EMPTY",
+      `${uri} holds batches that ${forks.length} forks share: ${forks.slice(0, 5).join(", ")}. Delete the forks first, or force it: they lose those batches.`,
+      { uri, forks },
+    );
+  } catch (error) {
+    if (force && !signal?.aborted) return undefined;
+    throw error;
+  }
 }

@@ -28,6 +28,7 @@ export {
   type StarvationWatch,
   starvationWatch,
 } from "./lag-gate.js";
+export { type FindResult, type FindSettings, findSample, readSamples, type SampleMatch } from "./lineage.js";
 export { confirmPins, type FindNamespace, type OpenLog, releaseAbandonedPin, releasePins } from "./pins.js";
 export {
   boundaryLag,
@@ -40,3 +41,5 @@ export {
 export { ReclaimLoop, type ReclaimLoopObserver, type ReclaimLoopSettings } from "./reclaim-loop.js";
 export { parseSkip, type SkipRange, skipRangesMax } from "./skip.js";
 export type { DeadObject, DeadReason } from "./sweep.js";
+export { type VerifyParts, type VerifySettings, verifyLog } from "./verify.js";
+export type { VerifyCode, VerifyCounts, VerifyProblem, VerifyReport } from "./verify-report.js";

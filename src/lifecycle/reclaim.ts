@@ -138,10 +138,7 @@ export async function reclaimSince(
     signal,
   };
   const kept = since ? await sweepNewlyTrimmed(sweep, since, base) : [];
-  await sweepBatches(sweep);
-  await sweepIndex(sweep);
-  await sweepManifests(sweep);
-  await sweepIntents(sweep);
+  await sweepAll(sweep);
   const report: ReclaimReport = {
     dryRun,
     version: manifest.version,
@@ -154,6 +151,31 @@ export async function reclaimSince(
     dead: tally.dead,
   };
   return { report, swept: dryRun ? undefined : await sweptNow(sweep, kept) };
+}
+
+/** Deletes what the newest version already says is dead, without changing the log: what `verify --repair` may do. */
+export async function sweepDead(
+  log: Log,
+  manifest: Manifest,
+  parts: { readonly observer?: ReclaimObserver | undefined; readonly signal?: AbortSignal | undefined } = {},
+): Promise<Pick<ReclaimReport, "batches" | "index" | "manifests" | "intents">> {
+  const { signal } = parts;
+  const inFlightMax = defaults.requestsInFlightMax;
+  const cutoff = manifest.orphanCutoff;
+  await assertSameNamespace(log, { signal });
+  const live = await computeLive(log, manifest, { basesBelow: cutoff, fromStep: 0, inFlightMax }, { signal });
+  const boundary = await log.head.boundary.look({ signal });
+  const tally = new Tally(log, false, parts.observer, signal);
+  const take = (dead: readonly DeadObject[]): Promise<void> => tally.take(dead);
+  await sweepAll({ log, manifest, live, cutoff, fromBase: 0, boundary, inFlightMax, take, signal });
+  return tally.counts();
+}
+
+async function sweepAll(sweep: Sweep): Promise<void> {
+  await sweepBatches(sweep);
+  await sweepIndex(sweep);
+  await sweepManifests(sweep);
+  await sweepIntents(sweep);
 }
 
 /** The hint fits: nobody else trimmed, unpinned or swept differently in between. */
