@@ -11,7 +11,7 @@ import {
 } from "../src/format/index.js";
 import { Log } from "../src/log/index.js";
 import { Producer } from "../src/producer/index.js";
-import { type ObjectStore, withRetry } from "../src/store/index.js";
+import { type ObjectStore, withHedging, withRetry } from "../src/store/index.js";
 import { type ProcessContext, Simulation } from "./simulation.js";
 
 /** What to measure. */
@@ -165,7 +165,7 @@ class CadenceMeasurement {
   async #produce({ env, store: client }: ProcessContext, k: number): Promise<void> {
     const periodMs = 1_000 / (this.#options.batchesPerSecond ?? 1);
     await env.sleep(periodMs * env.random());
-    const store = withRetry(this.#charged(client, env), env);
+    const store = withHedging(withRetry(this.#charged(client, env), env), env);
     const log = new Log({ store, env, spec: this.#spec, openOrigin: () => Promise.reject(new Error("no forks here")) });
     const opening = await log.open(`p${k}`);
     const publisher = createPublisher(log, this.#options.cadence, {

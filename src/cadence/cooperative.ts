@@ -28,9 +28,9 @@ export interface CooperativeSettings {
 type Resolved = { readonly [K in keyof CooperativeSettings]-?: number };
 
 const defaults: Resolved = {
-  confirmMs: 60_000,
+  confirmMs: 75_000,
   patienceMs: 1_500,
-  intervalMsMax: 710,
+  intervalMsMax: 695,
   intervalMsMin: 100,
   requestBudget: 0.35,
 };
@@ -43,7 +43,7 @@ const aloneIntervalMs = 200;
 const urgentLookMs = 100;
 const idleIntervalMsMax = 1_000;
 /** A chain of own versions is vouched for this often at least, and at once when it spent so many intents. */
-const vouchMs = 10_000;
+const vouchMs = 15_000;
 const vouchIntents = 500;
 /** Weight of the newest cycle in the moving averages. */
 const alpha = 0.2;
@@ -249,6 +249,8 @@ export class CooperativePublisher implements Publisher {
       return;
     }
     outbox.settle(chain);
+    // They only make the LIST longer: a page's worth is removed at a time.
+    if (spent.length < vouchIntents) return;
     this.#listed = undefined;
     for (let i = 0; i < spent.length; i += deleteMax)
       await this.#log.store.delete(spent.slice(i, i + deleteMax), { signal });

@@ -126,7 +126,7 @@ async function firstToSucceed<T>(primary: Promise<T>, second: Promise<T>): Promi
   }
 }
 
-/** `store`, with slow `get` and `getRange` calls read a second time, within a cap on the extra load. */
+/** `store`, with slow `get`, `getRange` and `list` calls read a second time, within a cap on the extra load. */
 export function withHedging(store: ObjectStore, env: Env, settings: HedgingSettings = {}): ObjectStore {
   const hedger = new Hedger(env, settings);
   return {
@@ -141,7 +141,7 @@ export function withHedging(store: ObjectStore, env: Env, settings: HedgingSetti
         (signal) => store.getRange(key, start, length, { ...options, signal }),
         options?.signal,
       ),
-    list: (prefix, options) => store.list(prefix, options),
+    list: (prefix, options) => hedger.read(-2, (signal) => store.list(prefix, { ...options, signal }), options?.signal),
     delete: (keys, options) => store.delete(keys, options),
   };
 }
