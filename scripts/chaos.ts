@@ -154,7 +154,9 @@ async function main(): Promise<number> {
   }
   const info = await ns.info();
   const judgement = judge(folder, info);
-  const problems = [...fleet.failures, ...judgement.problems];
+  const verified = await ns.verify({ level: "bytes" });
+  const found = verified.problems.map(({ severity, code, message }) => `verify: ${severity}[${code}] ${message}`);
+  const problems = [...fleet.failures, ...judgement.problems, ...found];
   for (const phase of missedPhases()) problems.push(`no kill hit the phase "${phase}"; run more rounds`);
   const total = Object.values(kills).reduce((sum, n) => sum + n, 0);
   const seconds = Math.round((performance.now() - begun) / 1_000);
@@ -170,6 +172,7 @@ async function main(): Promise<number> {
     steps,
     acknowledged,
     reread,
+    verified: verified.ok,
     trim: info.steps.trim,
   };
   if (values.json) console.log(JSON.stringify({ ...facts, problems }));
@@ -182,7 +185,9 @@ async function main(): Promise<number> {
       `${total} kills in ${rounds} rounds and ${seconds} s (seed ${seed}); ${fleet.fenced} times a twin was fenced; ${steps} steps, ${info.steps.trim} of them reclaimed, ${acknowledged} acknowledged, ${reread} slices read again after a kill`,
     );
     for (const problem of problems) console.log(`PROBLEM: ${problem}`);
-    console.log(problems.length === 0 ? "consistent: nothing lost, repeated or reordered" : "NOT consistent");
+    console.log(
+      problems.length === 0 ? "consistent: nothing lost, repeated or reordered, and verify is clean" : "NOT consistent",
+    );
   }
   if (values.keep) console.error(`kept: ${folder}`);
   else rmSync(folder, { recursive: true, force: true });

@@ -44,7 +44,12 @@ export interface NamespaceInfo {
   /** Lanes order: committed batches that wait for a missing step, and whose step that is. */
   readonly waiting: { readonly batches: number; readonly missingStep: number; readonly lane: string } | undefined;
   readonly checkpoints: readonly LiveCheckpoint[];
-  readonly forks: readonly { readonly uri: string; readonly from: number; readonly to: number }[];
+  readonly forks: readonly {
+    readonly fork: string;
+    readonly uri: string;
+    readonly from: number;
+    readonly to: number;
+  }[];
   readonly origins: readonly { readonly uri: string; readonly uuid: string; readonly steps: number }[];
   /** Steps that producers may be ahead of the slowest group's newest checkpoint; undefined: any. */
   readonly maxLag: number | undefined;
@@ -76,7 +81,7 @@ export async function readInfo(uri: string, log: Log, options: InfoOptions = {})
     silentTables: manifest.tables.length,
     waiting: waitingOf(log, manifest),
     checkpoints: liveCheckpoints(manifest, spec.grid.rows),
-    forks: [...manifest.pins.values()].map(({ uri: fork, from, to }) => ({ uri: fork, from, to })),
+    forks: [...manifest.pins.values()].map(({ fork, uri: at, from, to }) => ({ fork, uri: at, from, to })),
     origins: (spec.fork?.origins ?? []).map((origin) => ({
       uri: origin.uri,
       uuid: origin.uuid,

@@ -28,6 +28,7 @@ async function run(call: Call): Promise<undefined> {
   const { args, terminal, metrics, stopping } = call;
   await confirm(call);
   const { deleted } = await deleteNamespace(args.uri, {
+    force: args.flag("force"),
     metrics,
     signal: stopping.signal,
     storeSettings: { durability: durabilityOf(args) },
@@ -37,11 +38,14 @@ async function run(call: Call): Promise<undefined> {
 }
 
 export const command: Command = {
-  usage: "URI [--yes]",
+  usage: "URI [--yes] [--force]",
   about:
     "Deletes every object of a namespace, namespace.json first, so that nobody opens half of one. Goes on where an interrupted\ndeletion stopped. Asks for the URI on a terminal; elsewhere it needs --yes.",
   positionals: ["URI"],
-  options: { yes: { help: "Do not ask." } },
+  options: {
+    yes: { help: "Do not ask." },
+    force: { help: "Also when forks share its batches (they lose them), or when it is damaged." },
+  },
   examples: ["batchweave delete file:///data/run", "batchweave delete file:///data/run --yes"],
   run,
 };

@@ -102,7 +102,8 @@ function conclude(terminal: Terminal, outcome: Outcome, sabotage: Sabotage | und
   const lost = sum((f) => f.lost) + sum((f) => f.foreign);
   const duplicated = sum((f) => f.duplicated);
   const outOfOrder = sum((f) => f.outOfOrder) + outcome.differing + (isSameOrder ? 0 : 1);
-  const ok = lost === 0 && duplicated === 0 && outOfOrder === 0;
+  const { verified } = outcome;
+  const ok = lost === 0 && duplicated === 0 && outOfOrder === 0 && verified.ok;
   const batches = plan.producers * plan.batches;
   const readings = [first, outcome.second].map(({ dp, cp, ranks }, i) => {
     const f = findings[i] as Finding;
@@ -117,7 +118,15 @@ function conclude(terminal: Terminal, outcome: Outcome, sabotage: Sabotage | und
     ];
   });
   const header = ["mesh", "ranks", "batches", "slices seen", "lost", "duplicated", "out of order"];
-  const facts = { ok, batches, slices: expected.size, reread: outcome.reread, tookMs: Math.round(tookMs), sabotage };
+  const facts = {
+    ok,
+    batches,
+    slices: expected.size,
+    reread: outcome.reread,
+    tookMs: Math.round(tookMs),
+    verified: verified.ok,
+    sabotage,
+  };
   terminal.result({ ...facts, lost, duplicated, outOfOrder }, () =>
     [
       "",
@@ -125,6 +134,9 @@ function conclude(terminal: Terminal, outcome: Outcome, sabotage: Sabotage | und
       "",
       `${batches} batches were written, ${expected.size} slices. Both meshes saw them in ${isSameOrder ? "one and the same order" : "DIFFERENT orders"}.`,
       `The killed rank read ${outcome.reread} iterations again after its checkpoint${outcome.differing === 0 ? " and got the same bytes" : ` and ${outcome.differing} DIFFERED`}.`,
+      verified.ok
+        ? `verify read every byte of the log (${formatBytes(verified.counts.bytes)}) and found no error.`
+        : `verify found ERRORS, the first: ${verified.problems[0]?.message}`,
       ok ? why(outcome) : failure(sabotage, victim),
     ].join("\n"),
   );

@@ -1,6 +1,6 @@
 /** `batchweave inspect`: one batch, or one slice of it. */
 import { createHash } from "node:crypto";
-import type { BatchInfo, Namespace, SliceInfo } from "../../index.js";
+import type { BatchInfo, LineageSample, Namespace, SliceInfo } from "../../index.js";
 import type { Call, Command } from "../command.js";
 import { formatBytes, table } from "../terminal.js";
 
@@ -17,7 +17,12 @@ async function run({ args, terminal, open, stopping }: Call): Promise<undefined>
     return undefined;
   }
   const batch = await ns.inspect(step, { signal });
-  terminal.result(batch, () => describe(batch).join("\n"));
+  if (!args.flag("samples")) {
+    terminal.result(batch, () => describe(batch).join("\n"));
+    return undefined;
+  }
+  const samples = await ns.samples(step, { signal });
+  terminal.result({ ...batch, samples: samples ?? null }, () => describe(batch, samples ?? []).join("\n"));
   return undefined;
 }
 
@@ -37,7 +42,7 @@ function line([name, value]: readonly [string, unknown]): string {
   return `  ${name.padEnd(12)} ${typeof value === "string" ? value : JSON.stringify(value)}`;
 }
 
-function describe(batch: BatchInfo): string[] {
+function describe(batch: BatchInfo, samples?: readonly LineageSample[]): string[] {
   const { slices, keys, step, ...facts } = batch;
   const shown = slices.slice(0, slicesShownMax);
   const rows = shown.map((s) => [s.row, s.chunk, s.bytes, s.storedBytes, s.encoding, s.offset]);
@@ -51,6 +56,12 @@ function describe(batch: BatchInfo): string[] {
     "",
     ...table(["row", "chunk", "bytes", "stored", "encoding", "offset"], rows).split("\n"),
   ];
+  if (samples) {
+    const list = samples.map(({ source, id, tokens, row }) => [source, id, tokens, row ?? "-"]);
+    const none = "its producer recorded no samples";
+    lines.push("", list.length === 0 ? none : table(["source", "sample", "tokens", "row"], list));
+    return lines;
+  }
   if (slices.length > shown.length) lines.push(`and ${slices.length - shown.length} more (--json lists all)`);
   return lines;
 }
@@ -63,6 +74,7 @@ export const command: Command = {
   options: {
     step: { value: "N", help: "Which batch." },
     slice: { value: "ROW,CHUNK", help: "Only this slice, read and checked." },
+    samples: { help: "The samples that it was made of, if its producer recorded them." },
   },
   examples: [
     "batchweave inspect file:///data/run --step 12",

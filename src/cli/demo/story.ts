@@ -2,7 +2,14 @@
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { BatchWeaveError, type Cursor, type Env, type Namespace, type NamespaceInfo } from "../../index.js";
+import {
+  BatchWeaveError,
+  type Cursor,
+  type Env,
+  type Namespace,
+  type NamespaceInfo,
+  type VerifyReport,
+} from "../../index.js";
 import { syntheticSlice } from "../synthetic.js";
 import { type Identity, type Reading, rollBack, type Sighting } from "./proof.js";
 import { RankWorker, Worker } from "./worker.js";
@@ -51,6 +58,8 @@ export interface Outcome {
   readonly reread: number;
   readonly differing: number;
   readonly epochs: ReadonlyMap<string, number>;
+  /** What `verify` says about the log: every byte of it was read and checked. */
+  readonly verified: VerifyReport;
 }
 
 /** State of the running demo, for its live view. */
@@ -106,7 +115,8 @@ export class Story {
       const first = await this.#write();
       const second = await this.#readAgain();
       const { producers } = await this.#stage.ns.info({ signal });
-      return { ...first, second, epochs: new Map(producers.map(({ id, epoch }) => [id, epoch])) };
+      const verified = await this.#stage.ns.verify({ level: "bytes" }, { signal });
+      return { ...first, second, verified, epochs: new Map(producers.map(({ id, epoch }) => [id, epoch])) };
     } finally {
       stop.abort();
       await deadline;

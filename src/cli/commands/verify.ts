@@ -1,0 +1,51 @@
+/** `batchweave verify`: proves every reference, length, checksum and sequence. */
+import { BatchWeaveError, type VerifyReport } from "../../index.js";
+import type { Call, Command } from "../command.js";
+import { formatBytes } from "../terminal.js";
+
+async function run({ args, terminal, open, stopping }: Call): Promise<undefined> {
+  const ns = await open();
+  const level = args.flag("quick") ? "footers" : "bytes";
+  const report = await ns.verify({ level, repair: args.flag("repair") }, { signal: stopping.signal });
+  terminal.result({ uri: ns.uri, ...report }, () => describe(ns.uri, report));
+  const errors = report.problems.filter(({ severity }) => severity === "error");
+  if (report.ok) return undefined;
+  throw new BatchWeaveError(
+    "CORRUPT",
+    `${ns.uri} has ${errors.length + report.problemsOmitted} errors, the first: ${errors[0]?.message} Restore what is named from a copy.`,
+    { errors: errors.length, first: errors[0]?.key },
+  );
+}
+
+function describe(uri: string, report: VerifyReport): string {
+  const { counts, steps, problems, problemsOmitted, repaired } = report;
+  const lines = problems.map(({ severity, code, message }) => `${severity}[${code}]: ${message}`);
+  if (problemsOmitted > 0) lines.push(`and ${problemsOmitted} more`);
+  if (repaired) {
+    const gone = Object.entries(repaired).map(([kind, { objects }]) => `${objects} ${kind}`);
+    lines.push(`removed what nothing can reach: ${gone.join(", ")}`);
+  }
+  const looked = `${counts.steps} steps (${steps.trim} to ${steps.end - 1}), ${counts.batchObjects} batch objects, ${formatBytes(counts.bytes)}, ${counts.indexObjects} index objects, ${counts.manifests} manifests, ${counts.producers} producers, ${counts.checkpoints} checkpoints, ${counts.pins} forks`;
+  const unreferenced = `${counts.reclaimableObjects} objects to reclaim, ${counts.pendingObjects} not referenced yet`;
+  const how =
+    report.level === "bytes" ? "every byte was read and checked" : "every object is there and the one committed";
+  return [
+    ...lines,
+    `looked at ${looked}; ${unreferenced}`,
+    `${uri} is ${report.ok ? `clean: ${how}` : "DAMAGED"}`,
+  ].join("\n");
+}
+
+export const command: Command = {
+  usage: "URI [--quick] [--repair]",
+  about:
+    "Walks everything that is live at the head of the log: every reference, length, checksum and sequence, the index, checkpoints and forks.\nExits 2 when something is wrong and names it. Producers, ranks and reclaimers may be running.",
+  positionals: ["URI"],
+  options: {
+    quick: { help: "Do not read slices: only that every object is there and the one that was committed." },
+    repair: { help: "Remove what is provably unreachable (an interrupted reclaim's). Never changes the log." },
+  },
+  examples: ["batchweave verify file:///data/run", "batchweave verify file:///data/run --quick --json"],
+  isLong: true,
+  run,
+};
