@@ -74,9 +74,13 @@ export class DGraph {
     };
   }
 
-  /** A graph over the same samples that sees only some of them, for another module of the model: images for the encoder, say. */
+  /**
+   * A graph over the same samples that sees only some of them, for another module of the model: images for the encoder, say. The capacity of
+   * packed sequences is the backbone's and does not bind it.
+   */
   select(name: string, isMember: (meta: SampleMeta) => boolean): DGraph {
-    return this.#with({ name, select: isMember });
+    const { tree, microbatches } = this.place;
+    return new DGraph({ tree, microbatches }, { ...this.nodes, name, select: isMember });
   }
 
   /** Which sources the samples of each step come from. */

@@ -27,7 +27,10 @@ export interface Fault {
 }
 
 /** How often to try, and whether to leave out in the end. */
-export function attemptsOf(policy: FaultPolicy | undefined): { readonly attempts: number; readonly isSkipped: boolean } {
+export function attemptsOf(policy: FaultPolicy | undefined): {
+  readonly attempts: number;
+  readonly isSkipped: boolean;
+} {
   const { onFault = "stop", retriesMax = 3, then = "stop" } = policy ?? {};
   if (onFault === "retry") return { attempts: 1 + retriesMax, isSkipped: then === "skip" };
   return { attempts: 1, isSkipped: onFault === "skip" };

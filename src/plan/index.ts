@@ -30,6 +30,12 @@ export {
   tokenCost,
 } from "./cost.js";
 export {
+  type BatchContent,
+  type ConstructSettings,
+  DataConstructor,
+  type FieldNames,
+} from "./data-constructor.js";
+export {
   type BalanceNode,
   DGraph,
   type GraphNodes,
@@ -37,6 +43,21 @@ export {
   type PlanShape,
   type RawPlanner,
 } from "./dgraph.js";
+export type { Fault, FaultPolicy, FaultStage } from "./fault.js";
+export {
+  cropImage,
+  decodeImage,
+  type ImageSettings,
+  type PatchSettings,
+  patchifyImage,
+  patchifyImages,
+  placeImage,
+  type RawImage,
+  resizeImage,
+} from "./image.js";
+export type { IterableItem, OpenIterable } from "./iterable-shard.js";
+export { type BatchNotes, LanePlanner, type PlannedBatch } from "./lane-planner.js";
+export { lanePointBytesMax } from "./lane-state.js";
 export {
   type BufferSummary,
   constructorDoPlan,
@@ -47,6 +68,7 @@ export {
   type PlanBucket,
   summaryBuffer,
 } from "./load-plan.js";
+export type { MegatronSample } from "./megatron-shard.js";
 export {
   callbackMix,
   type MixContext,
@@ -59,6 +81,46 @@ export {
   type Weights,
   warmUpMix,
 } from "./mix-schedule.js";
+export { type ContextLayout, type PackedSequence, type PackTokens, packSequence } from "./packed-sequence.js";
 export { type Packing, type PackingMethod, packSequences } from "./packing.js";
+export type { ParquetSettings } from "./parquet-shard.js";
+export {
+  type BatchSize,
+  definePipeline,
+  type Pipeline,
+  type PipelineNamespace,
+  type PipelineSpec,
+  type Strategy,
+  type StrategyGraphs,
+} from "./pipeline.js";
 export { type BroadcastDim, ClientPlaceTree, type PlaceAxis, type PlaceNode } from "./place-tree.js";
+export type { PreparedImage, PreparedSample } from "./prepared-sample.js";
+export { permutation, SeededRandom } from "./random.js";
+export { OpenPipeline, type RunOptions, type RunResult, type RunSettings, runPipeline } from "./run-pipeline.js";
+export type { MixtureShare, PhaseMixture, RunSummary } from "./run-report.js";
 export type { SampleMeta } from "./sample-meta.js";
+export {
+  iterable,
+  jsonl,
+  megatron,
+  parquet,
+  type ShardedSettings,
+  type Source,
+  type SourceSettings,
+  webdataset,
+} from "./source.js";
+export { type PlacementFigures, placementFigures, type SourceFigures } from "./source-figures.js";
+export type { TooLong } from "./source-loader.js";
+export type { TarSample } from "./tar-shard.js";
+export { type TokenizerChoice, type TokenizeSettings, tokenize } from "./tokenize.js";
+export {
+  importModule,
+  type Placement,
+  placed,
+  type Transform,
+  type TransformContext,
+  type TransformFunction,
+  transform,
+} from "./transform.js";
+export type { TransformPoolSettings } from "./transform-pool.js";
+export { type VideoSettings, videoFrames } from "./video.js";

@@ -48,10 +48,14 @@ class PlainLines implements ShardReader {
       if (end !== -1) return piece.subarray(0, end);
       if (at + piece.length >= this.#bytes.size) return piece;
       if (length > lineBytesMax)
-        throw new BatchWeaveError("LIMIT", `A line of ${this.#bytes.uri} at byte ${at} is longer than ${lineBytesMax} bytes.`, {
-          uri: this.#bytes.uri,
-          at,
-        });
+        throw new BatchWeaveError(
+          "LIMIT",
+          `A line of ${this.#bytes.uri} at byte ${at} is longer than ${lineBytesMax} bytes.`,
+          {
+            uri: this.#bytes.uri,
+            at,
+          },
+        );
     }
   }
 

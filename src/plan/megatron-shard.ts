@@ -44,7 +44,8 @@ class MegatronReader implements ShardReader {
     if (count <= 0) return { samples: [], next: undefined };
     const lengths = viewOf(await this.#idx.read(headerBytes + 4 * from, 4 * count, signal));
     const pointers = viewOf(await this.#idx.read(headerBytes + 4 * sequences + 8 * from, 8 * count, signal));
-    if (lengths.byteLength < 4 * count || pointers.byteLength < 8 * count) throw damaged(this.#idx.uri, "it ends too early");
+    if (lengths.byteLength < 4 * count || pointers.byteLength < 8 * count)
+      throw damaged(this.#idx.uri, "it ends too early");
     const samples: RawSample[] = [];
     let taken = 0;
     for (let i = 0; i < count && taken < limits.bytesMax; i++) {
@@ -78,7 +79,8 @@ function parseHeader(bytes: Uint8Array, uri: string): Header {
   const view = viewOf(bytes);
   if (bytes.length < headerBytes || Buffer.from(bytes).toString("latin1", 0, 9) !== magic)
     throw damaged(uri, "its index does not begin with MMIDIDX");
-  if (view.getBigUint64(9, true) !== 1n) throw damaged(uri, `its index has version ${view.getBigUint64(9, true)}, not 1`);
+  if (view.getBigUint64(9, true) !== 1n)
+    throw damaged(uri, `its index has version ${view.getBigUint64(9, true)}, not 1`);
   const dtype = dtypes[view.getUint8(17)];
   if (!dtype) throw damaged(uri, `its tokens have dtype ${view.getUint8(17)}, which is no kind of integer`);
   return { sequences: Number(view.getBigUint64(18, true)), dtype };

@@ -77,7 +77,12 @@ class ParquetRows implements ShardReader {
 
 function damaged(uri: string, cause: unknown): BatchWeaveError {
   const what = cause instanceof Error ? cause.message : String(cause);
-  return new BatchWeaveError("CORRUPT", `${uri} cannot be read as Parquet (${what}): it is damaged, cut short or of another kind.`, { uri }, cause);
+  return new BatchWeaveError(
+    "CORRUPT",
+    `${uri} cannot be read as Parquet (${what}): it is damaged, cut short or of another kind.`,
+    { uri },
+    cause,
+  );
 }
 
 function asyncBuffer(

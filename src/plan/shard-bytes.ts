@@ -36,7 +36,12 @@ export async function openShardBytes(uri: string, access: ShardAccess): Promise<
 }
 
 function missing(uri: string, cause?: unknown): BatchWeaveError {
-  return new BatchWeaveError("MISSING_OBJECT", `The shard ${uri} is not there. Put it back, or leave it out of its source.`, { uri }, cause);
+  return new BatchWeaveError(
+    "MISSING_OBJECT",
+    `The shard ${uri} is not there. Put it back, or leave it out of its source.`,
+    { uri },
+    cause,
+  );
 }
 
 async function openPath(uri: string, path: string): Promise<ShardBytes> {

@@ -2,6 +2,7 @@
  * Open shards and the windows read from them, shared by every lane of a process. Both are bounded whatever the number of sources: the shard
  * used longest ago is closed, the window used longest ago forgotten, and either is opened again when it is needed.
  */
+import { BatchWeaveError } from "../index.js";
 import type { ShardAccess } from "./shard-bytes.js";
 import type { ShardPlace, ShardReader, ShardWindow } from "./shard-reader.js";
 import type { ResolvedSource } from "./source.js";
@@ -34,6 +35,7 @@ export class ShardPool implements AsyncDisposable {
   readonly #shards = new Map<string, OpenShard>();
   readonly #windows = new Map<string, HeldWindow>();
   #windowBytes = 0;
+  #closed = false;
 
   constructor(access: ShardAccess, settings: ShardPoolSettings = {}) {
     this.#access = access;
@@ -47,7 +49,12 @@ export class ShardPool implements AsyncDisposable {
   }
 
   /** The window of a shard at a place. A failure is not remembered: the next call tries again. */
-  async window(source: ResolvedSource, shard: number, place: ShardPlace | undefined, signal?: AbortSignal): Promise<ShardWindow> {
+  async window(
+    source: ResolvedSource,
+    shard: number,
+    place: ShardPlace | undefined,
+    signal?: AbortSignal,
+  ): Promise<ShardWindow> {
     const key = `${source.name}\n${shard}\n${JSON.stringify(place ?? null)}`;
     const held = this.#windows.get(key);
     if (held) {
@@ -97,6 +104,8 @@ export class ShardPool implements AsyncDisposable {
       this.#shards.set(key, held);
       return held;
     }
+    // Loaders read ahead in the background; what they ask for after the end must not stay open.
+    if (this.#closed) throw new BatchWeaveError("CLOSED", "The pipeline was closed while its sources were read.");
     const reader = source.format.open(source.shards[shard] as string, this.#access);
     reader.catch(() => {});
     const open: OpenShard = { reader, last: Promise.resolve() };
@@ -119,6 +128,7 @@ export class ShardPool implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    this.#closed = true;
     const shards = [...this.#shards.values()];
     this.#shards.clear();
     this.#windows.clear();

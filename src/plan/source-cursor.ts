@@ -11,7 +11,13 @@ import type { RawSample, ShardPlace, ShardWindow } from "./shard-reader.js";
 import type { ResolvedSource } from "./source.js";
 
 /** `[p, epoch, shard's turn, place of the window, samples of the window already passed]`: small JSON, good for the same source and seed. */
-export type SourcePosition = readonly [p: number, epoch: number, turn: number, place: ShardPlace | null, passed: number];
+export type SourcePosition = readonly [
+  p: number,
+  epoch: number,
+  turn: number,
+  place: ShardPlace | null,
+  passed: number,
+];
 
 /** What a cursor comes upon: a sample, or something that had to be left out. `after` is the position past it. */
 export interface CursorItem {

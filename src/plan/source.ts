@@ -83,8 +83,15 @@ export interface ResolvedSource {
 }
 
 /** Finds the shards of a source. */
-export async function resolveSource(name: string, source: Source, seed: number | string, access: ShardAccess): Promise<ResolvedSource> {
-  const shards = (await Promise.all(source.shards.map((shard) => expandShard(shard, source.format.name, access)))).flat();
+export async function resolveSource(
+  name: string,
+  source: Source,
+  seed: number | string,
+  access: ShardAccess,
+): Promise<ResolvedSource> {
+  const shards = (
+    await Promise.all(source.shards.map((shard) => expandShard(shard, source.format.name, access)))
+  ).flat();
   if (shards.length === 0) {
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
@@ -133,7 +140,12 @@ async function expandPath(glob: string): Promise<string[]> {
   try {
     names = await readdir(folder);
   } catch (cause) {
-    throw new BatchWeaveError("MISSING_OBJECT", `The folder ${folder} of the pattern ${glob} cannot be listed.`, { folder }, cause);
+    throw new BatchWeaveError(
+      "MISSING_OBJECT",
+      `The folder ${folder} of the pattern ${glob} cannot be listed.`,
+      { folder },
+      cause,
+    );
   }
   const matches = names.filter((name) => pattern.test(name)).sort((a, b) => (a < b ? -1 : 1));
   const rest = parts.slice(at + 1);

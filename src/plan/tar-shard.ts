@@ -93,7 +93,10 @@ class TarReader implements ShardReader {
 
   #damaged(what: string): BatchWeaveError {
     const { uri } = this.#bytes;
-    return new BatchWeaveError("CORRUPT", `${uri} cannot be read as tar: ${what}. It is damaged or cut short.`, { uri, what });
+    return new BatchWeaveError("CORRUPT", `${uri} cannot be read as tar: ${what}. It is damaged or cut short.`, {
+      uri,
+      what,
+    });
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -116,7 +119,8 @@ function numberAt(block: Uint8Array, start: number, length: number): number {
 }
 
 function nameOf(block: Uint8Array): string {
-  const prefix = textAt(block, 257, 5) === "ustar" && textAt(block, 257, 8) !== "ustar  " ? textAt(block, 345, 155) : "";
+  const prefix =
+    textAt(block, 257, 5) === "ustar" && textAt(block, 257, 8) !== "ustar  " ? textAt(block, 345, 155) : "";
   const name = textAt(block, 0, 100);
   return prefix === "" ? name : `${prefix}/${name}`;
 }

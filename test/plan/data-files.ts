@@ -14,7 +14,12 @@ export function dataFolder(): string {
 }
 
 /** Lines `{"id":n,"text":…}`, `counts[i]` of them in shard i. Returns the number of all. */
-export function writeJsonl(folder: string, name: string, counts: readonly number[], options: { gzip?: boolean } = {}): number {
+export function writeJsonl(
+  folder: string,
+  name: string,
+  counts: readonly number[],
+  options: { gzip?: boolean } = {},
+): number {
   let id = 0;
   counts.forEach((count, shard) => {
     const lines = Array.from({ length: count }, () => {
@@ -67,7 +72,13 @@ export function writeMegatron(folder: string, name: string, lengths: readonly nu
 }
 
 /** A Parquet file with the columns `id` and `text`, in small row groups. */
-export async function writeParquet(folder: string, name: string, count: number, first = 0, rowGroupSize = 50): Promise<void> {
+export async function writeParquet(
+  folder: string,
+  name: string,
+  count: number,
+  first = 0,
+  rowGroupSize = 50,
+): Promise<void> {
   const { parquetWriteBuffer } = await import("hyparquet-writer");
   const ids = Array.from({ length: count }, (_, i) => first + i);
   const bytes = parquetWriteBuffer({

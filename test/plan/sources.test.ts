@@ -23,7 +23,10 @@ interface Reading {
   readonly seed?: number;
 }
 
-async function read(source: Source, { lane = 0, lanes = 1, from, count = 1e6, seed = 7 }: Reading = {}): Promise<CursorItem[]> {
+async function read(
+  source: Source,
+  { lane = 0, lanes = 1, from, count = 1e6, seed = 7 }: Reading = {},
+): Promise<CursorItem[]> {
   const resolved = await resolveSource("s", source, seed, { env });
   await using pool = new ShardPool({ env });
   const cursor = new SourceCursor(resolved, pool, env, { seed, lane, lanes }, from);
@@ -40,7 +43,11 @@ async function everyFormat(folder: string): Promise<Record<string, { source: Sou
   const zipped = writeJsonl(folder, "zipped", [40, 75], { gzip: true });
   writeTar(folder, "web-0", 30);
   writeTar(folder, "web-1", 25, true);
-  writeMegatron(folder, "mega", Array.from({ length: 70 }, (_, i) => 1 + ((i * 31) % 50)));
+  writeMegatron(
+    folder,
+    "mega",
+    Array.from({ length: 70 }, (_, i) => 1 + ((i * 31) % 50)),
+  );
   await writeParquet(folder, "rows-0", 120);
   await writeParquet(folder, "rows-1", 33, 120);
   return {
@@ -70,7 +77,10 @@ describe("every format", () => {
       expect(items.length, format).toBe(count);
       expect(ids(await read(source)), format).toEqual(ids(items));
       expect(ids(await read(source, { seed: 8 })), format).not.toEqual(ids(items));
-      expect(items.every((item) => item.raw?.value !== undefined), format).toBe(true);
+      expect(
+        items.every((item) => item.raw?.value !== undefined),
+        format,
+      ).toBe(true);
     }
   });
 
@@ -114,11 +124,15 @@ describe("values", () => {
     const folder = dataFolder();
     const formats = await everyFormat(folder);
     const rows = await read(formats["parquet"]!.source);
-    expect(rows.map((item) => item.raw?.value as { id: number; text: string }).sort((a, b) => a.id - b.id)[61]).toEqual({
-      id: 61,
-      text: "row 61 y",
-    });
-    const tar = (await read(formats["webdataset"]!.source)).map((item) => item.raw?.value as { key: string; files: Record<string, Uint8Array> });
+    expect(rows.map((item) => item.raw?.value as { id: number; text: string }).sort((a, b) => a.id - b.id)[61]).toEqual(
+      {
+        id: 61,
+        text: "row 61 y",
+      },
+    );
+    const tar = (await read(formats["webdataset"]!.source)).map(
+      (item) => item.raw?.value as { key: string; files: Record<string, Uint8Array> },
+    );
     const one = tar.find(({ key }) => key.endsWith("/sample-0003"));
     expect(Object.keys(one!.files).sort()).toEqual(["json", "seg.txt"]);
     expect(Buffer.from(one!.files["seg.txt"]!).toString()).toBe("text 3".repeat(3));
@@ -144,7 +158,11 @@ describe("values", () => {
 describe("bounds", () => {
   test("three hundred sources: few shards open, windows within their budget, positions small", async () => {
     const folder = dataFolder();
-    writeJsonl(folder, "a", Array.from({ length: 300 }, () => 20));
+    writeJsonl(
+      folder,
+      "a",
+      Array.from({ length: 300 }, () => 20),
+    );
     await using pool = new ShardPool({ env }, { openShardsMax: 8, windowBytesMax: 20_000 });
     const cursors = await Promise.all(
       Array.from({ length: 300 }, async (_, i) => {
@@ -170,7 +188,9 @@ describe("faults", () => {
     const items = await read(jsonl({ shards, epochs: 1, shuffle: false, onFault: "skip" }));
     expect(items.map((item) => item.fault?.stage)).toEqual([undefined, "sample", undefined]);
     expect(items[1]?.fault?.reason).toMatch(/not JSON/);
-    await expect(read(jsonl({ shards, epochs: 1 }))).rejects.toThrow(/Source s failed at sample 0:9: not JSON.*onFault/);
+    await expect(read(jsonl({ shards, epochs: 1 }))).rejects.toThrow(
+      /Source s failed at sample 0:9: not JSON.*onFault/,
+    );
   });
 
   test("a shard that is cut short gives what can be read, then a record, then the next shard", async () => {
@@ -195,7 +215,13 @@ describe("faults", () => {
   test("a shard that is away for a moment is retried; a source that is gone ends, recorded", async () => {
     const folder = dataFolder();
     writeJsonl(folder, "a", [10]);
-    const source = jsonl({ shards: join(folder, "a-000.jsonl"), epochs: 1, onFault: "retry", retriesMax: 2, then: "skip" });
+    const source = jsonl({
+      shards: join(folder, "a-000.jsonl"),
+      epochs: 1,
+      onFault: "retry",
+      retriesMax: 2,
+      then: "skip",
+    });
     const bytes = readFileSync(join(folder, "a-000.jsonl"));
     const resolved = await resolveSource("s", source, 7, { env });
     rmSync(join(folder, "a-000.jsonl"));

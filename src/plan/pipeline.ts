@@ -1,0 +1,139 @@
+/** A pipeline in one file: what its author writes, and the same checked and resolved. */
+import { BatchWeaveError, type Env, type Grid, type Mesh, type StoreSettings } from "../index.js";
+import type { BinCapacity } from "./bin-loads.js";
+import { type ConstructSettings, DataConstructor } from "./data-constructor.js";
+import { DGraph } from "./dgraph.js";
+import { type MixSchedule, staticMix } from "./mix-schedule.js";
+import type { PackingMethod } from "./packing.js";
+import { ClientPlaceTree } from "./place-tree.js";
+import { hash32 } from "./random.js";
+import type { ShardPoolSettings } from "./shard-pool.js";
+import { type ResolvedSource, resolveSource, type Source } from "./source.js";
+import type { TooLong } from "./source-loader.js";
+import type { TransformPoolSettings } from "./transform-pool.js";
+
+/** Graphs of a batch: the backbone's, and another for an encoder that is balanced on its own. */
+export interface StrategyGraphs {
+  readonly backbone: DGraph;
+  readonly encoder?: DGraph | undefined;
+}
+
+/** Describes what happens to samples, from a graph over the pipeline's mesh and capacities. Called once; the graph is carried out for each batch. */
+export type Strategy = (graph: DGraph) => DGraph | StrategyGraphs;
+
+/** How many samples a batch takes. */
+export type BatchSize =
+  /** Exactly so many draws a step; the mix is in samples, and exact. */
+  | { readonly samples: number }
+  /** As many as fit; the mix is in tokens. `lookahead`: samples that may be found too long before the batch is closed. Default 8. */
+  | { readonly fill: "tokens"; readonly lookahead?: number | undefined };
+
+/** Where a pipeline writes. */
+export interface PipelineNamespace {
+  readonly uri: string;
+  readonly grid: Grid;
+  /** Default "lanes": the log is then the same in every run, whoever crashed. */
+  readonly order?: "commit" | "lanes" | undefined;
+  /** Default 4. */
+  readonly lanes?: number | undefined;
+}
+
+/** What `definePipeline` takes. */
+export interface PipelineSpec {
+  readonly namespace: PipelineNamespace;
+  readonly sources: Readonly<Record<string, Source>>;
+  readonly strategy: Strategy;
+  readonly construct: ConstructSettings & {
+    /** Activation bytes of a packed sequence at most, as the graph's cost function counts them. */
+    readonly memoryMax?: number | undefined;
+    /** How arriving samples are packed; balancing starts from that. Default "best-fit". */
+    readonly packing?: PackingMethod | undefined;
+    /** Default "truncate". */
+    readonly tooLong?: TooLong | undefined;
+  };
+  /** Default `{ fill: "tokens" }`. */
+  readonly batch?: BatchSize | undefined;
+  /** Steps of the whole log; after them it is closed. Default: until the sources end. */
+  readonly steps?: number | undefined;
+  /** The trainer's mesh. Default: dp and cp as the grid has rows and chunks. */
+  readonly mesh?: Mesh | undefined;
+  /** Default 0. */
+  readonly seed?: number | string | undefined;
+  /** What a mix callback is told, such as the loss so far. */
+  readonly metrics?:
+    | ((step: number) => Readonly<Record<string, number>> | Promise<Readonly<Record<string, number>>>)
+    | undefined;
+  readonly workers?: TransformPoolSettings | undefined;
+  /** Read-ahead of each lane and source. Defaults 64 samples, 8 MiB. */
+  readonly buffers?:
+    | (ShardPoolSettings & { readonly samplesMax?: number | undefined; readonly bytesMax?: number | undefined })
+    | undefined;
+  readonly storeSettings?: StoreSettings | undefined;
+}
+
+/** A pipeline as its file exports it. */
+export interface Pipeline {
+  readonly kind: "batchweave-pipeline";
+  readonly spec: PipelineSpec;
+}
+
+/** Declares a pipeline; a file that `batchweave run` takes has one as its default export. */
+export function definePipeline(spec: PipelineSpec): Pipeline {
+  const names = Object.keys(spec.sources);
+  const refuse = (why: string): never => {
+    throw new BatchWeaveError("INVALID_ARGUMENT", why);
+  };
+  if (names.length === 0 || names.length > 65_535) refuse(`A pipeline has 1 to 65,535 sources, not ${names.length}.`);
+  const { batch = { fill: "tokens" }, steps } = spec;
+  if ("samples" in batch && !(Number.isSafeInteger(batch.samples) && batch.samples >= 1))
+    refuse(`batch.samples must be a whole number of at least 1, not ${batch.samples}.`);
+  if (steps !== undefined && !(Number.isSafeInteger(steps) && steps >= 1))
+    refuse(`steps must be a whole number of at least 1, not ${steps}.`);
+  for (const [name, { settings }] of Object.entries(spec.sources)) {
+    const order = ["loader", "constructor", "consumer"];
+    const places = (settings.transforms ?? []).map(({ at }) => order.indexOf(at));
+    if (places.some((place, i) => i > 0 && place < (places[i - 1] as number)))
+      refuse(
+        `Source ${name} has a transform in an earlier place than the one before it: the order is loader, constructor, consumer.`,
+      );
+  }
+  return { kind: "batchweave-pipeline", spec };
+}
+
+/** A pipeline whose shards are known and whose graphs are built. */
+export interface ResolvedPipeline {
+  readonly spec: PipelineSpec;
+  readonly sources: readonly ResolvedSource[];
+  readonly seed: number | string;
+  readonly lanes: number;
+  readonly tree: ClientPlaceTree;
+  readonly graphs: StrategyGraphs;
+  readonly mix: MixSchedule;
+  readonly batch: BatchSize;
+  readonly capacity: BinCapacity;
+  readonly construct: DataConstructor;
+  /** Of everything that decides batches besides code: a resume point is good only for the same. */
+  readonly fingerprint: number;
+}
+
+/** Finds shards and builds graphs. */
+export async function resolvePipeline({ spec }: Pipeline, env: Env): Promise<ResolvedPipeline> {
+  const { namespace, construct, batch = { fill: "tokens" }, seed = 0 } = spec;
+  const { grid } = namespace;
+  const lanes = namespace.order === "commit" ? 1 : (namespace.lanes ?? 4);
+  const access = { env, storeSettings: spec.storeSettings };
+  const sources = await Promise.all(
+    Object.entries(spec.sources).map(([name, source]) => resolveSource(name, source, seed, access)),
+  );
+  const tree = new ClientPlaceTree(spec.mesh ?? { dp: grid.rows, cp: grid.chunks });
+  const capacity = { tokens: construct.seqLength, memory: construct.memoryMax };
+  const { microbatches = 1, sequences = 1 } = construct;
+  const result = spec.strategy(new DGraph({ tree, microbatches, sequences, capacity }));
+  const graphs = result instanceof DGraph ? { backbone: result } : result;
+  const weights = Object.fromEntries(sources.map(({ name, settings }) => [name, settings.weight ?? 1]));
+  const mix = graphs.backbone.nodes.mix ?? staticMix(weights);
+  const built = new DataConstructor(grid, tree, construct);
+  const shape = JSON.stringify([grid, lanes, batch, construct, mix.kind, mix.by, mix.phases]);
+  const fingerprint = hash32(shape, ...sources.map((source) => source.fingerprint));
+  return { spec, sources, seed, lanes, tree, graphs, mix, batch, capacity, construct: built, fingerprint };
+}

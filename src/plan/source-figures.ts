@@ -1,0 +1,99 @@
+/** What a source costs, measured while it is read: the figures by which loaders are sized and transforms are placed. */
+import type { Transform } from "./transform.js";
+
+/** Sizes before the first transform and after each, summed over samples. */
+export interface SourceFigures {
+  readonly source: string;
+  readonly samples: number;
+  readonly tokens: number;
+  /** As read, and as ready for planning. */
+  readonly rawBytes: number;
+  readonly readyBytes: number;
+  /** Ready bytes / raw bytes. */
+  readonly expansion: number;
+  /** Time in transforms. */
+  readonly transformMs: number;
+  /** Bytes buffered now, and at most so far. */
+  readonly bufferedBytes: number;
+  readonly bufferedBytesMost: number;
+  readonly faults: number;
+  readonly truncated: number;
+  /** Bytes before each transform and after the last. */
+  readonly stageBytes: readonly number[];
+}
+
+/** Counts of one source. Mutable: owned by its loaders. */
+export class FigureCounter {
+  readonly source: string;
+  samples = 0;
+  tokens = 0;
+  transformMs = 0;
+  bufferedBytes = 0;
+  bufferedBytesMost = 0;
+  faults = 0;
+  truncated = 0;
+  readonly stageBytes: number[];
+  readonly #loaderStages: number;
+
+  constructor(source: string, transforms: readonly Transform[]) {
+    this.source = source;
+    this.stageBytes = new Array<number>(transforms.length + 1).fill(0);
+    this.#loaderStages = transforms.filter(({ at }) => at === "loader").length;
+  }
+
+  /** Adds sizes that were measured from stage `first` on. */
+  addStages(first: number, bytes: readonly number[]): void {
+    bytes.forEach((size, i) => {
+      // The size before the first transform of a later part was already counted after the last of the part before.
+      if (i > 0 || first === 0) this.stageBytes[first + i] = (this.stageBytes[first + i] ?? 0) + size;
+    });
+  }
+
+  buffer(bytes: number): void {
+    this.bufferedBytes += bytes;
+    this.bufferedBytesMost = Math.max(this.bufferedBytesMost, this.bufferedBytes);
+  }
+
+  snapshot(): SourceFigures {
+    const [rawBytes, readyBytes] = [this.stageBytes[0] ?? 0, this.stageBytes[this.#loaderStages] ?? 0];
+    return {
+      source: this.source,
+      samples: this.samples,
+      tokens: this.tokens,
+      rawBytes,
+      readyBytes,
+      expansion: rawBytes === 0 ? 1 : readyBytes / rawBytes,
+      transformMs: this.transformMs,
+      bufferedBytes: this.bufferedBytes,
+      bufferedBytesMost: this.bufferedBytesMost,
+      faults: this.faults,
+      truncated: this.truncated,
+      stageBytes: [...this.stageBytes],
+    };
+  }
+}
+
+/** For one transform: bytes moved from loader to constructor and from constructor to the log, were it placed there. */
+export interface PlacementFigures {
+  readonly source: string;
+  readonly transform: string;
+  readonly at: string;
+  readonly loader: { readonly buffered: number; readonly logged: number };
+  readonly constructor: { readonly buffered: number; readonly logged: number };
+  readonly consumer: { readonly buffered: number; readonly logged: number };
+}
+
+/** What placing each transform elsewhere would move, from measured sizes. */
+export function placementFigures(figures: SourceFigures, transforms: readonly Transform[]): PlacementFigures[] {
+  return transforms.map(({ name, at }, i) => {
+    const [before, after] = [figures.stageBytes[i] ?? 0, figures.stageBytes[i + 1] ?? 0];
+    return {
+      source: figures.source,
+      transform: name,
+      at,
+      loader: { buffered: after, logged: after },
+      constructor: { buffered: before, logged: after },
+      consumer: { buffered: before, logged: before },
+    };
+  });
+}
