@@ -115,7 +115,7 @@ function balanceInTwo(
   groupSize: number,
   result: Int32Array,
 ): void {
-  const { columns, buckets, binsPerBucket, capacity, start } = problem;
+  const { buckets, binsPerBucket, capacity, start } = problem;
   const groups = Math.ceil(buckets / groupSize);
   const width = groupSize * binsPerBucket;
   const bins = buckets * binsPerBucket;

@@ -1,7 +1,7 @@
 /** What goes wrong with single samples and shards, and what is done about it. Nothing is left out without a record. */
 import { BatchWeaveError } from "../index.js";
 
-/** `stop`: the pipeline fails. `skip`: leave it out, record it. `retry`: try again, then do as `then` says. */
+/** `stop`: the pipeline fails. `skip`: leave it out, record it. `retry`: try again, then do as `afterRetries` says. */
 export interface FaultPolicy {
   /** Default "stop". */
   readonly onFault?: "skip" | "retry" | "stop" | undefined;
@@ -10,7 +10,7 @@ export interface FaultPolicy {
   /** With "retry": wait before an attempt, doubled each time. Default 100. */
   readonly retryDelayMs?: number | undefined;
   /** With "retry": what to do when every attempt failed. Default "stop". */
-  readonly then?: "skip" | "stop" | undefined;
+  readonly afterRetries?: "skip" | "stop" | undefined;
 }
 
 /** Where it happened. `shard`: the rest of a shard cannot be read. `sample`: one cannot be read. `transform`: a transform failed on one. `length`: one is too long. */
@@ -31,8 +31,8 @@ export function attemptsOf(policy: FaultPolicy | undefined): {
   readonly attempts: number;
   readonly isSkipped: boolean;
 } {
-  const { onFault = "stop", retriesMax = 3, then = "stop" } = policy ?? {};
-  if (onFault === "retry") return { attempts: 1 + retriesMax, isSkipped: then === "skip" };
+  const { onFault = "stop", retriesMax = 3, afterRetries = "stop" } = policy ?? {};
+  if (onFault === "retry") return { attempts: 1 + retriesMax, isSkipped: afterRetries === "skip" };
   return { attempts: 1, isSkipped: onFault === "skip" };
 }
 

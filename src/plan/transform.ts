@@ -64,16 +64,26 @@ export async function loadTransform({ module, name }: Pick<Transform, "module" |
 
 let typescript: Promise<unknown> | undefined;
 
+/** Both kinds: a `.ts` file whose package does not say `"type": "module"` is CommonJS. */
+async function registerTypeScript(): Promise<void> {
+  const what = "Modules in TypeScript";
+  const cjs = await importPeer<typeof import("tsx/cjs/api")>("tsx/cjs/api", what);
+  const esm = await importPeer<typeof import("tsx/esm/api")>("tsx/esm/api", what);
+  cjs.register();
+  esm.register();
+}
+
 /** Imports a module by URL; TypeScript through tsx, the one loader that is named for it. */
 export async function importModule(module: string): Promise<Record<string, unknown>> {
   if (/\.[cm]?tsx?$/.test(module)) {
     // Registered for the whole process, not for one import: a pipeline must see the same classes as whoever runs it.
-    typescript ??= importPeer<typeof import("tsx/esm/api")>("tsx/esm/api", "Modules in TypeScript").then(
-      ({ register }) => register(),
-    );
+    typescript ??= registerTypeScript();
     await typescript;
   }
-  return (await import(module)) as Record<string, unknown>;
+  const found = (await import(module)) as Record<string, unknown>;
+  const inner = found["default"] as Record<string, unknown> | undefined;
+  // What was an ES module before it was compiled to CommonJS has its exports one level down.
+  return inner?.["__esModule"] === true ? inner : found;
 }
 
 /** Bytes a value takes, about: what is copied when it moves. */

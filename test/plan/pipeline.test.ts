@@ -272,7 +272,7 @@ test("resume points of 300 sources take at most 16 KiB, whatever buffers hold", 
   const sizes = batches.map(({ resumePoint }) => JSON.stringify(resumePoint).length);
   expect(batches.length).toBe(12);
   expect(Math.max(...sizes)).toBeLessThanOrEqual(16_384);
-  expect((batches.at(-1)?.resumePoint as { positions: unknown[] }).positions.every((p) => p !== 0)).toBe(true);
+  expect((batches.at(-1)!.resumePoint as { positions: unknown[] }).positions.every((p) => p !== 0)).toBe(true);
 });
 
 describe("contents", () => {

@@ -115,7 +115,7 @@ describe("every format", () => {
     expect(rounds[1]).not.toEqual(rounds[0]);
     expect((await read(jsonl({ shards: join(folder, "a-*.jsonl"), epochs: 2 }))).length).toBe(2 * count);
     const inOrder = await read(jsonl({ shards: join(folder, "a-*.jsonl"), epochs: 1, shuffle: false }));
-    expect(inOrder.map((item) => (item.raw?.value as { id: number }).id)).toEqual([...Array(count).keys()]);
+    expect(inOrder.map((item) => (item.raw!.value as { id: number }).id)).toEqual([...Array(count).keys()]);
   });
 });
 
@@ -220,7 +220,7 @@ describe("faults", () => {
       epochs: 1,
       onFault: "retry",
       retriesMax: 2,
-      then: "skip",
+      afterRetries: "skip",
     });
     const bytes = readFileSync(join(folder, "a-000.jsonl"));
     const resolved = await resolveSource("s", source, 7, { env });

@@ -1,0 +1,33 @@
+// Transforms that misbehave in every way a user's might, for tests of the pool. Plain JavaScript: threads load it as it is.
+
+/** @param {{ text: string }} value */
+export function letters(value) {
+  return { tokens: Int32Array.from(value.text, (c) => c.charCodeAt(0)) };
+}
+
+/** @param {{ n: number }} value @param {{ throwAt?: number[], hangAt?: number[], eatAt?: number[], exitAt?: number[] }} options */
+export function misbehave(value, options) {
+  if (options.throwAt?.includes(value.n)) throw new Error(`refuses ${value.n}`);
+  if (options.hangAt?.includes(value.n)) for (;;);
+  if (options.exitAt?.includes(value.n)) process.exit(3);
+  if (options.eatAt?.includes(value.n)) {
+    const eaten = [];
+    for (;;) eaten.push(new Array(100_000).fill(value.n));
+  }
+  return { tokens: [value.n, value.n + 1] };
+}
+
+let calls = 0;
+
+/** Fails the first two times it meets an odd number. @param {{ n: number }} value */
+export function moody(value) {
+  if (value.n % 2 === 1 && calls++ < 2) throw new Error("not now");
+  return { tokens: [value.n] };
+}
+
+/** @param {{ n: number }} value */
+export function sum(value) {
+  let total = 0;
+  for (let i = 0; i < 2_000_000; i++) total += (i * value.n) % 7;
+  return { tokens: [total] };
+}
