@@ -81,8 +81,8 @@ async function measure(cell: Cell, folder: string, report: Report): Promise<void
   const crew = Crew.start(cell, folder);
   try {
     await crew.all({ kind: "open" });
-    const tryOut = await crew.all({ kind: "bare", batches: uploadsInFlight, round: 0 });
-    const bytesPerSecond = (uploadsInFlight * producers * payloadBytes) / tryOut.seconds;
+    const tryOut = await crew.all({ kind: "bare", batches: 4 * uploadsInFlight, round: 0 });
+    const bytesPerSecond = (4 * uploadsInFlight * producers * payloadBytes) / tryOut.seconds;
     const wantedBytes = Math.min(bytesPerSecond * cell.seconds, roundBytesMax);
     const batches = Math.max(uploadsInFlight, Math.ceil(wantedBytes / payloadBytes / producers));
     const payload = batches * producers * payloadBytes;

@@ -45,7 +45,7 @@ async function writeBare(count: number, round: number): Promise<number> {
     while (next < count) {
       const i = next++;
       const folder = (i % 256).toString(16).padStart(2, "0");
-      await bare.put(`batch/${folder}/${round}/p${number}-${i}.tgb`, payloads[i % payloads.length] as Uint8Array);
+      await bare.put(`batch/${folder}/0/p${number}-${round}-${i}.tgb`, payloads[i % payloads.length] as Uint8Array);
     }
   };
   await Promise.all(Array.from({ length: settings.uploadsInFlight }, lane));

@@ -104,6 +104,8 @@ export class Producer implements AsyncDisposable {
   #failure: { error: unknown; reported: boolean } | undefined;
   #closed = false;
   #streaming: Promise<unknown> = Promise.resolve();
+  /** One for everybody who waits: whether the publisher must hurry for it now. */
+  readonly #hurries = new Set<() => boolean>();
 
   constructor(parts: ProducerParts, settings: ProducerSettings = {}) {
     this.#log = parts.log;
@@ -158,7 +160,7 @@ export class Producer implements AsyncDisposable {
     const bytes = flat.reduce((sum, slice) => sum + slice.length, 0);
     await this.#roomFor(bytes, options.signal);
     const upload = new Upload(this.#log, this.#holder, this.#nextSeq, content, this.#settings.extentBytesMax);
-    upload.encode(flat);
+    upload.hold(flat);
     const { entry, ticket } = this.#accept(upload, bytes);
     this.#queue.push(entry);
     this.#pump();
@@ -168,10 +170,17 @@ export class Producer implements AsyncDisposable {
   /** Waits until everything accepted so far is in the log. */
   async flush(options: { signal?: AbortSignal | undefined } = {}): Promise<void> {
     const last = this.#nextSeq;
-    while (this.#entries.size > 0 && Math.min(...this.#entries.keys()) < last) {
-      this.#throwIfFailed();
-      this.#publisher.nudge(true);
-      await this.#change(options.signal);
+    // A commit before the last upload is done would only be one more.
+    const hurry = (): boolean => this.#isUploaded(last);
+    this.#hurries.add(hurry);
+    try {
+      while (this.#firstPending() < last) {
+        this.#throwIfFailed();
+        this.#nudge();
+        await this.#change(options.signal);
+      }
+    } finally {
+      this.#hurries.delete(hurry);
     }
     this.#throwIfFailed();
   }
@@ -236,7 +245,7 @@ export class Producer implements AsyncDisposable {
       }
       const { entry, ticket } = this.#accept(upload, 0);
       entry.uploaded = true;
-      this.#announce();
+      this.#nudge();
       return ticket;
     } finally {
       done();
@@ -245,15 +254,21 @@ export class Producer implements AsyncDisposable {
 
   async #roomFor(bytes: number, signal: AbortSignal | undefined): Promise<void> {
     await this.#passGate(signal);
-    const { bufferedBytesMax, bufferedBatchesMax } = this.#settings;
-    while (
-      this.#entries.size > 0 &&
-      (this.#bufferedBytes + bytes > bufferedBytesMax || this.#entries.size >= bufferedBatchesMax)
-    ) {
-      // Whoever waits for room must not wait for a cadence that waits for more batches.
-      this.#publisher.nudge(true);
-      await this.#change(signal);
-      this.#throwIfDone();
+    const { bufferedBytesMax, bufferedBatchesMax, uploadsInFlightMax } = this.#settings;
+    // Whoever waits for room must not wait for a cadence that waits for more batches; while there are enough to upload, nothing stands still.
+    const hurry = (): boolean => this.#queue.length < uploadsInFlightMax;
+    this.#hurries.add(hurry);
+    try {
+      while (
+        this.#entries.size > 0 &&
+        (this.#bufferedBytes + bytes > bufferedBytesMax || this.#entries.size >= bufferedBatchesMax)
+      ) {
+        this.#nudge();
+        await this.#change(signal);
+        this.#throwIfDone();
+      }
+    } finally {
+      this.#hurries.delete(hurry);
     }
   }
 
@@ -261,7 +276,16 @@ export class Producer implements AsyncDisposable {
   async #passGate(signal: AbortSignal | undefined): Promise<void> {
     if (!this.#gate) return;
     const stop = signal ? AbortSignal.any([signal, this.#stop.signal]) : this.#stop.signal;
-    await this.#gate(() => this.#entries.size, { signal: stop, onWait: () => this.#publisher.nudge(true) });
+    const hurry = (): boolean => this.#isUploaded(this.#nextSeq);
+    const onWait = (): void => {
+      this.#hurries.add(hurry);
+      this.#nudge();
+    };
+    try {
+      await this.#gate(() => this.#entries.size, { signal: stop, onWait });
+    } finally {
+      this.#hurries.delete(hurry);
+    }
     this.#throwIfDone();
   }
 
@@ -289,12 +313,26 @@ export class Producer implements AsyncDisposable {
       durationMs: this.#log.env.monotonic() - begun,
       attempt: descriptor.attempt,
     });
-    this.#announce();
+    this.#nudge();
   }
 
-  /** One more batch is uploaded. Somebody may be waiting for it whose own nudge came when nothing was pending yet. */
-  #announce(): void {
-    this.#publisher.nudge(this.#changed.size > 0);
+  /** Something is pending, or somebody waits. Asked again after every upload and acknowledgement: it may be time to hurry only then. */
+  #nudge(): void {
+    this.#publisher.nudge([...this.#hurries].some((hurry) => hurry()));
+  }
+
+  /** Whether every batch below `seq` is uploaded. */
+  #isUploaded(seq: number): boolean {
+    for (const [at, { uploaded }] of this.#entries) {
+      if (at >= seq) break;
+      if (!uploaded) return false;
+    }
+    return true;
+  }
+
+  /** The first seq not yet known to be in the log. */
+  #firstPending(): number {
+    return this.#entries.keys().next().value ?? this.#nextSeq;
   }
 
   #outbox(): Outbox {
@@ -327,6 +365,7 @@ export class Producer implements AsyncDisposable {
     const state = manifest.producers.get(this.id);
     // A look-alike from before our own opening proves nothing; staging will tell FENCED from the head.
     if (!state || !holds(state, this.#holder)) return;
+    const before = this.#entries.size;
     for (const [seq, entry] of this.#entries) {
       if (seq >= state.seq) break;
       this.#entries.delete(seq);
@@ -340,7 +379,9 @@ export class Producer implements AsyncDisposable {
         version: manifest.version,
       });
     }
+    if (this.#entries.size === before) return;
     this.#wakeAll();
+    if (this.#entries.size > 0 && this.#hurries.size > 0) this.#nudge();
   }
 
   #fail(error: unknown): void {

@@ -2,6 +2,7 @@
 import { BatchWeaveError } from "../errors.js";
 import {
   asSeq,
+  asVersion,
   type BatchMetadata,
   batchKey,
   type Descriptor,
@@ -11,8 +12,10 @@ import {
   encodeSlice,
   extentsMax,
   type Grid,
+  type Manifest,
   type SliceEncoding,
   type StoredSlice,
+  type Version,
 } from "../format/index.js";
 import type { Holder, Log } from "../log/index.js";
 import { assertSlice, assertSliceCount } from "./batch-input.js";
@@ -33,6 +36,8 @@ export class Upload {
   readonly #extentBytesMax: number;
   /** Kept until the batch was seen committed; undefined for streamed batches, which are larger than memory. */
   #extents: EncodedExtent[] | undefined = [];
+  /** Slices of each extent until they are encoded. */
+  #runs: StoredSlice[][] = [];
   #attempt = 0;
   descriptor: Descriptor | undefined;
 
@@ -44,20 +49,30 @@ export class Upload {
     this.#extentBytesMax = extentBytesMax;
   }
 
-  /** Encodes slices that are all in memory. */
-  encode(slices: readonly Uint8Array[]): void {
+  /** Takes slices that are all in memory, and refuses what cannot be stored. */
+  hold(slices: readonly Uint8Array[]): void {
     const stored = slices.map((slice) => encodeSlice(slice, this.#content.encoding));
-    const runs = splitRuns(stored, this.#extentBytesMax);
+    this.#runs = splitRuns(stored, this.#extentBytesMax);
+    assertExtentCount(this.#runs.length);
+  }
+
+  /**
+   * Checksums are made when the upload begins and not when the batch is accepted: whoever appends many at once would otherwise keep
+   * the uploads before them waiting.
+   */
+  #encodeRuns(): void {
+    const runs = this.#runs;
+    this.#runs = [];
     let firstCell = 0;
-    this.#extents = runs.map((run, extent) => {
-      const encoded = this.#encodeExtent(run, extent, firstCell, extent === runs.length - 1);
+    for (const [extent, run] of runs.entries()) {
+      this.#extents?.push(this.#encodeExtent(run, extent, firstCell, extent === runs.length - 1));
       firstCell += run.length;
-      return encoded;
-    });
+    }
   }
 
   /** Uploads, or uploads again under a new name: the same bytes, the newest base. */
   async send(signal: AbortSignal): Promise<Descriptor> {
+    this.#encodeRuns();
     const extents = this.#extents;
     if (!extents || extents.length === 0) throw this.expired();
     const name = this.#nextName();
@@ -112,22 +127,19 @@ export class Upload {
 
   #nextName(): Omit<Descriptor, "extents"> {
     const { producer, epoch, incarnation } = this.#holder;
-    const base = this.#log.head.known?.version ?? 0;
+    const base = nameBase(this.#log.head.known);
     return {
       producer,
       epoch: epoch as Descriptor["epoch"],
       incarnation,
       seq: asSeq(this.seq),
-      base: base as Descriptor["base"],
+      base,
       attempt: this.#attempt++,
     };
   }
 
   #encodeExtent(run: readonly StoredSlice[], extent: number, firstCell: number, last: boolean): EncodedExtent {
-    if (extent >= extentsMax)
-      throw new BatchWeaveError("LIMIT", `A batch can have ${extentsMax} extents. Raise extentBytesMax.`, {
-        extentsMax,
-      });
+    assertExtentCount(extent + 1);
     const { producer, epoch, incarnation } = this.#holder;
     const name = {
       producer,
@@ -148,6 +160,24 @@ export class Upload {
       last ? lineage : undefined,
     );
   }
+}
+
+function assertExtentCount(extents: number): void {
+  if (extents <= extentsMax) return;
+  throw new BatchWeaveError("LIMIT", `A batch can have ${extentsMax} extents. Raise extentBytesMax.`, { extentsMax });
+}
+
+/** Versions that share one base in the names of batches. */
+const baseStride = 64;
+
+/**
+ * The base in a batch's name: at most the version known when the upload begins, and not below its cutoff. Keys with the same base
+ * share a prefix, and on a file store that is a folder whose making costs more than a small batch; so it moves on only now and then.
+ * A lower base is always safe: it can only make the upload expire sooner.
+ */
+function nameBase(known: Manifest | undefined): Version {
+  if (!known) return asVersion(0);
+  return asVersion(Math.max(known.version - (known.version % baseStride), known.orphanCutoff));
 }
 
 function splitRuns(slices: readonly StoredSlice[], bytesMax: number): StoredSlice[][] {
