@@ -138,7 +138,7 @@ export async function reclaimSince(
     signal,
   };
   const kept = since ? await sweepNewlyTrimmed(sweep, since, base) : [];
-  await sweepAll(sweep);
+  await sweepAll(sweep, tally);
   const report: ReclaimReport = {
     dryRun,
     version: manifest.version,
@@ -167,15 +167,15 @@ export async function sweepDead(
   const boundary = await log.head.boundary.look({ signal });
   const tally = new Tally(log, false, parts.observer, signal);
   const take = (dead: readonly DeadObject[]): Promise<void> => tally.take(dead);
-  await sweepAll({ log, manifest, live, cutoff, fromBase: 0, boundary, inFlightMax, take, signal });
+  await sweepAll({ log, manifest, live, cutoff, fromBase: 0, boundary, inFlightMax, take, signal }, tally);
   return tally.counts();
 }
 
-async function sweepAll(sweep: Sweep): Promise<void> {
-  await sweepBatches(sweep);
-  await sweepIndex(sweep);
-  await sweepManifests(sweep);
-  await sweepIntents(sweep);
+async function sweepAll(sweep: Sweep, tally: Tally): Promise<void> {
+  for (const phase of [sweepBatches, sweepIndex, sweepManifests, sweepIntents]) {
+    await phase(sweep);
+    await tally.flush();
+  }
 }
 
 /** The hint fits: nobody else trimmed, unpinned or swept differently in between. */
@@ -266,6 +266,7 @@ export async function boundaryLag(
   return { lagVersions: head.version - boundary, lagMs: Math.max(0, log.env.now() - time) };
 }
 
+const deletedAtOnceMax = 1_000;
 const kinds = { batch: "batches", index: "index", manifest: "manifests", intent: "intents" } as const;
 
 /** Counts, and deletes unless it is a dry run. */
@@ -274,6 +275,7 @@ class Tally {
   readonly #observer: ReclaimObserver;
   readonly #signal: AbortSignal | undefined;
   readonly #counts = { batches: none(), index: none(), manifests: none(), intents: none() };
+  #pending: DeadObject[] = [];
   readonly dead: DeadObject[] | undefined;
 
   constructor(log: Log, dryRun: boolean, observer: ReclaimObserver = {}, signal: AbortSignal | undefined) {
@@ -283,24 +285,33 @@ class Tally {
     this.dead = dryRun ? [] : undefined;
   }
 
+  /** Takes dead objects of one kind after another; deletes them by the thousand. */
   async take(objects: readonly DeadObject[]): Promise<void> {
-    if (objects.length === 0) return;
-    if (this.dead) {
-      this.dead.push(...objects);
-    } else {
-      // Manifest names come back after a namespace was made again; all other names are unique.
-      if (objects[0]?.kind === "manifest") await assertSameNamespace(this.#log, { signal: this.#signal });
-      await this.#log.store.delete(
-        objects.map((o) => o.key),
-        { signal: this.#signal },
-      );
-      this.#observer.onDeleted?.(objects);
-    }
     for (const { kind, size } of objects) {
       const count = this.#counts[kinds[kind]];
       count.objects++;
       count.bytes += size;
     }
+    if (this.dead) {
+      for (const object of objects) this.dead.push(object);
+      return;
+    }
+    this.#pending.push(...objects);
+    if (this.#pending.length >= deletedAtOnceMax) await this.flush();
+  }
+
+  /** Deletes what is pending. */
+  async flush(): Promise<void> {
+    const objects = this.#pending;
+    this.#pending = [];
+    if (objects.length === 0) return;
+    // Manifest names come back after a namespace was made again; all other names are unique.
+    if (objects[0]?.kind === "manifest") await assertSameNamespace(this.#log, { signal: this.#signal });
+    await this.#log.store.delete(
+      objects.map((o) => o.key),
+      { signal: this.#signal },
+    );
+    this.#observer.onDeleted?.(objects);
   }
 
   counts(): Pick<ReclaimReport, "batches" | "index" | "manifests" | "intents"> {
