@@ -70,19 +70,17 @@ def _not_a_cursor(what: str, value: Any) -> BatchWeaveError:
 
 def translate_cursor(cursor: dict[str, Any], fork: dict[str, Any] | None, rows: int) -> tuple[int, int] | None:
     """Row and iteration of an ancestor's cursor in a fork (FORMAT.md 17); None when it has no place here."""
-    for ancestor in (fork or {}).get("ancestors", []):
-        if ancestor["uuid"] != cursor["namespace"]:
+    ancestors = (fork or {}).get("ancestors", [])
+    ranges = next((a["ranges"] for a in ancestors if a["uuid"] == cursor["namespace"]), [])
+    step, r = divmod(cursor["row"], rows)
+    if not ranges or step < ranges[0][2]:
+        return None
+    for i, (at, count, start) in enumerate(ranges[1:], 1):
+        if count == 0 and start < step or count > 0 and start + count <= step:
             continue
-        step, r = divmod(cursor["row"], rows)
-        if step >= ancestor["until"]:
-            tail = (fork or {})["tail"]
-            first_own = tail["start"] + len(tail["batches"])
-            return (first_own * rows, cursor["iteration"]) if cursor["row"] == ancestor["until"] * rows else None
-        for at, count, start in sorted(ancestor["ranges"], key=lambda x: x[2]):
-            if step < start:
-                return at * rows, cursor["iteration"]
-            if step < start + count:
-                return (at + step - start) * rows + r, cursor["iteration"]
-        tail = (fork or {})["tail"]
-        return (tail["start"] + len(tail["batches"])) * rows, cursor["iteration"]
+        if start <= step < start + count:
+            return (at + step - start) * rows + r, cursor["iteration"]
+        if step < start or (i == len(ranges) - 1 and r == 0):
+            return at * rows, cursor["iteration"]
+        return None
     return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 from .checkpoints import DEFAULT_GROUP, Checkpoint
 from .consumer import Consumer
 from .cursor import make_cursor, parse_cursor
-from .errors import invalid
+from .errors import BatchWeaveError, invalid
 from .mesh import Place, resolve_mesh
 from .namespace import Namespace, open_namespace
 from .projection import RowsPerRank
@@ -131,7 +131,7 @@ class StreamingDataset(_Base):
 
     # Reading.
 
-    def __iter__(self) -> Iterator[Share]:
+    def __iter__(self) -> Iterator[Any]:
         info = _worker_info()
         return self._iterate() if info is None else self._iterate_in_worker(info.id, info.num_workers)
 
@@ -146,7 +146,7 @@ class StreamingDataset(_Base):
                 self._state = share.next
             yield share.decode(self._decode, self.uri)
 
-    def _iterate_in_worker(self, worker: int, workers: int) -> Iterator[Share]:
+    def _iterate_in_worker(self, worker: int, workers: int) -> Iterator[Any]:
         if self._broadcast:
             raise invalid("broadcast runs collectives, which worker processes cannot: use num_workers=0.")
         own = self._worker_state
@@ -161,12 +161,17 @@ class StreamingDataset(_Base):
         position = own or self._resolved_start()
         start = {k: position[k] for k in ("batchweave", "namespace", "row", "iteration")}
         fresh = own is None or own.get("fresh", False)
-        consumer = self._open_consumer(start, stride=workers, offset=worker if fresh else workers - 1)
-        self._consumer = consumer
-        for share in consumer:
-            self._worker_state = share.next
-            self._shared[_YIELDED] = pass_id
-            yield share.decode(self._decode, self.uri)
+        try:
+            self._consumer = self._open_consumer(start, stride=workers, offset=worker if fresh else workers - 1)
+            for share in self._consumer:
+                share.decode(self._decode, self.uri)
+                self._worker_state = share.next
+                self._shared[_YIELDED] = pass_id
+                yield share
+        except BatchWeaveError as error:
+            if not self._is_in_loader:
+                raise
+            yield error  # torch would make a RuntimeError of it; the loader raises it as it is
 
     def _open_consumer(self, start: Any, **worker: Any) -> Any:
         settings = {**self._settings, **worker}
@@ -267,6 +272,8 @@ class StreamingDataLoader:
             self.dataset, batch_size=None, num_workers=self._num_workers, collate_fn=self._tag, **self._settings
         )
         for cursor, value in loader:
+            if isinstance(cursor, BatchWeaveError):
+                raise cursor
             self.dataset._state = cursor
             yield value
 
@@ -285,7 +292,9 @@ class _Tag:
     def __init__(self, collate: Callable[[Share], Any] | None) -> None:
         self._collate = collate
 
-    def __call__(self, share: Share) -> tuple[dict[str, Any], Any]:
+    def __call__(self, share: Any) -> tuple[Any, Any]:
+        if isinstance(share, BatchWeaveError):
+            return share, None
         return share.next, self._collate(share) if self._collate else share
 
 

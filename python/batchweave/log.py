@@ -23,6 +23,7 @@ from .manifest import (
 from .stage import (
     Holder,
     SilentFinding,
+    fenced,
     holds,
     stage_batches,
     stage_closing,
@@ -170,11 +171,13 @@ class Log:
 
         def stage(draft: Draft, returning: dict[str, SilentFinding]) -> tuple[bool, Any]:
             verdicts: list[str] = []
+            returned = False
             if batches:
-                stage_return(draft, holder, returning.get(holder.producer))
+                # Even when its batches are in already: only state in a manifest, not in a table, acknowledges them.
+                returned = stage_return(draft, holder, returning.get(holder.producer))
                 verdicts = stage_batches(draft, self.spec, holder, batches)
             carried = stage_intents(draft, self.spec, intents.batches, intents.openings, returning)
-            return carried == 0 and "staged" not in verdicts, (verdicts, carried)
+            return carried == 0 and not returned and "staged" not in verdicts, (verdicts, carried)
 
         return self.attempt(holder.producer, stage, prepare, fresh)
 
@@ -210,9 +213,12 @@ class Log:
                 # The state moved on without us, or the head names another place for it.
                 if not is_error(error, "MISSING_OBJECT") or attempt == 3:
                     raise
-                newer = self.head.jump().producers.get(producer)
+                newest = self.head.jump()
+                newer = newest.producers.get(producer)
+                if newer is None and (found := self._find_silent(newest, [producer]).get(producer)):
+                    newer = [*found.state[:STATE_LAST], {"table": found.table}, *found.state[5:]]
                 if newer is None or not holds(newer, holder.epoch, holder.incarnation):
-                    raise
+                    raise fenced(holder, newer) from None
                 state = newer
         raise AssertionError
 
@@ -274,7 +280,8 @@ class Log:
                 break
             table = self._read_table(ref)
             for producer in [p for p in absent if p in table]:
-                found[producer] = SilentFinding(table[producer][0], ref)
+                state, point = table[producer]
+                found[producer] = SilentFinding(state, ref, point is not None)
                 absent.discard(producer)
         return found
 
@@ -291,6 +298,15 @@ class Log:
         base, attempt, extent, size, check = last[:5]
         epoch, incarnation = last[5:] if len(last) == 7 else (state[STATE_EPOCH], state[STATE_INCARNATION])
         key = batch_key([producer, epoch, incarnation, state[STATE_SEQ] - 1, base, attempt], extent)
+        try:
+            return self._resume_point_in(key, size, check)
+        except BatchWeaveError as error:
+            # Bytes can also be damaged on their way: one more read before the object is called corrupt.
+            if not is_error(error, "CORRUPT"):
+                raise
+        return self._resume_point_in(key, size, check)
+
+    def _resume_point_in(self, key: str, size: int, check: int) -> Any:
         trailer = decode_trailer(self._range(key, size - TRAILER_BYTES, TRAILER_BYTES), key, self.spec.uuid)
         start = trailer.metadata_offset
         footer = memoryview(self._range(key, start, size - start))

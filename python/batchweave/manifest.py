@@ -374,7 +374,6 @@ def _check_fork(value: Any, where: str) -> None:
         as_text(ancestor.get("uuid"), where, "ancestor.uuid")
         as_text(ancestor.get("uri"), where, "ancestor.uri")
         _check_ranges(ancestor.get("ranges"), where)
-        as_integer(ancestor.get("until"), where, "ancestor.until")
     for ref in as_list(fork.get("tables", []), where, "fork.tables"):
         check_reference(ref, where)
 

@@ -22,15 +22,20 @@ from .keys import (
     INTENT_PREFIX,
     MANIFEST_PREFIX,
     NAMESPACE_KEY,
+    PRODUCER,
+    SEQ,
     assert_name,
 )
 from .log import Log
-from .manifest import CELLS_MAX, LANES_MAX, STATE_AT, STATE_EPOCH, STATE_SEQ, NamespaceSpec, decode_namespace
+from .manifest import CELLS_MAX, LANES_MAX, STATE_AT, STATE_EPOCH, STATE_SEQ, Manifest, NamespaceSpec, decode_namespace
 from .mesh import resolve_mesh
 from .producer import Producer
 from .stage import lane_number
 from .store import RetryingStore, Store, open_store
 from .stored_json import seal_json
+
+#: Producers whose last commit is looked up.
+_DETAIL_MAX = 64
 
 
 class Namespace:
@@ -103,28 +108,37 @@ class Namespace:
             "closed": manifest.closed,
             "steps": {"trim": manifest.trim, "end": manifest.end},
             "lastCommit": {"by": manifest.commit["by"], "timeMs": manifest.commit["time"]},
-            "producers": [
-                {"id": id, "epoch": s[STATE_EPOCH], "seq": s[STATE_SEQ], "version": s[STATE_AT]}
-                for id, s in sorted(manifest.producers.items(), key=lambda item: (-item[1][STATE_AT], item[0]))
-            ],
+            "producers": self._producer_details(manifest),
             "silentTables": len(manifest.tables),
         }
         if spec.lanes is not None and manifest.waiting:
             lane = f"lane-{(manifest.end - spec.first_own_step) % spec.lanes}"
             info["waiting"] = {"batches": len(manifest.waiting), "missingStep": manifest.end, "lane": lane}
-        info["checkpoints"] = [
-            {"group": group, "id": id, "row": row, "step": row // spec.rows, "iteration": iteration}
-            for group, found in manifest.checkpoints.items()
-            for id, (row, iteration, _) in found["live"].items()
-        ]
+        info["checkpoints"] = [c._asdict() for c in live_checkpoints(manifest, spec.rows)]
         info["forks"] = [{"uri": p["uri"], "from": p["from"], "to": p["to"]} for p in manifest.pins.values()]
         info["origins"] = [
             {"uri": o["uri"], "uuid": o["uuid"], "steps": sum(r[1] for r in o["ranges"])}
             for o in (spec.fork or {}).get("origins", [])
         ]
+        if manifest.max_lag is not None:
+            info["maxLag"] = manifest.max_lag
         info["boundary"] = self.log.head.boundary.up_to
         info["orphanCutoff"] = manifest.orphan_cutoff
         return info
+
+    def _producer_details(self, manifest: Manifest) -> list[dict[str, Any]]:
+        """The one that changed last first. Nothing is decided by this: manifests are not verified, and intents are hints."""
+        announced = {(b[PRODUCER], b[SEQ]) for b in self.log.list_intents().batches}
+        details = []
+        ordered = sorted(manifest.producers.items(), key=lambda item: (-item[1][STATE_AT], item[0]))
+        for i, (id, state) in enumerate(ordered):
+            pending = sum(1 for producer, seq in announced if producer == id and seq >= state[STATE_SEQ])
+            detail = {"id": id, "epoch": state[STATE_EPOCH], "seq": state[STATE_SEQ], "version": state[STATE_AT], "pending": pending}
+            last = self.log.head.read(state[STATE_AT]) if i < _DETAIL_MAX else None
+            if last:
+                detail["lastCommit"] = {"by": last.commit["by"], "timeMs": last.commit["time"]}
+            details.append(detail)
+        return details
 
 
 def _open_backend(uri: str, **settings: Any) -> Store:

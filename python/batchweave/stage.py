@@ -9,7 +9,7 @@ from .batch import ENTRY_BYTES, TRAILER_BYTES
 from .draft import Draft
 from .errors import BatchWeaveError, invalid
 from .keys import ATTEMPT, BASE, EPOCH, EXTENTS, INCARNATION, PRODUCER, SEQ, OpeningIntent, batch_stem
-from .manifest import STATE_EPOCH, STATE_INCARNATION, STATE_LAST, STATE_SEQ, NamespaceSpec
+from .manifest import STATE_AT, STATE_EPOCH, STATE_INCARNATION, STATE_LAST, STATE_SEQ, NamespaceSpec
 
 LANE_AHEAD_MAX = 64
 CHECKPOINTS_MAX = 1_024
@@ -27,10 +27,11 @@ class Holder(NamedTuple):
 
 
 class SilentFinding(NamedTuple):
-    """A producer state found in a sealed table, and the reference of that table."""
+    """A producer state found in a sealed table, the reference of that table, and whether it holds a resume point for it."""
 
     state: list[Any]
     table: list[Any]
+    has_resume_point: bool
 
 
 def holds(state: list[Any] | None, epoch: int, incarnation: str) -> bool:
@@ -138,14 +139,15 @@ def lane_number(producer: str, lanes: int) -> int:
     )
 
 
-def stage_return(draft: Draft, holder: Holder, silent: SilentFinding | None) -> None:
-    """A producer whose state moved to a table comes back: its state is inlined again."""
+def stage_return(draft: Draft, holder: Holder, silent: SilentFinding | None) -> bool:
+    """A producer whose state moved to a table comes back: its state is inlined again. True if so."""
     if holder.producer in draft.producers or silent is None:
-        return
+        return False
     if not holds(silent.state, holder.epoch, holder.incarnation):
-        return
-    last = 0 if silent.state[STATE_LAST] == 0 else {"table": silent.table}
-    draft.producers[holder.producer] = [*silent.state[:STATE_LAST], last, *silent.state[5:]]
+        return False
+    last = {"table": silent.table} if silent.has_resume_point else 0
+    draft.producers[holder.producer] = [*silent.state[:STATE_AT], draft.version, last, *silent.state[5:]]
+    return True
 
 
 def stage_opening(draft: Draft, producer: str, incarnation: str, silent: SilentFinding | None) -> bool:
@@ -159,7 +161,7 @@ def stage_opening(draft: Draft, producer: str, incarnation: str, silent: SilentF
         last = inline[STATE_LAST]
         if isinstance(last, list) and len(last) == 5:
             last = [*last, inline[STATE_EPOCH], inline[STATE_INCARNATION]]
-    elif silent and silent.state[STATE_LAST] != 0:
+    elif silent and silent.has_resume_point:
         last = {"table": silent.table}
     draft.producers[producer] = [
         (before[STATE_EPOCH] if before else 0) + 1,

@@ -1,0 +1,248 @@
+"""Property: the Python code gives every conformance case the result that the TypeScript code gave it, so neither can drift.
+
+Method: run each case of test/conformance/fixtures with its own code; compare values as JSON, refusals by code.
+"""
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import unittest
+from pathlib import Path
+from typing import Any, Callable
+
+from batchweave import batch, draft, keys, lineage, manifest, mesh, stage, stored_json, tensors
+from batchweave.checkpoints import live_checkpoints
+from batchweave.consumer import Consumer
+from batchweave.cursor import make_cursor, parse_cursor, translate_cursor
+from batchweave.errors import BatchWeaveError
+from batchweave.log import Log
+from batchweave.projection import Projection
+from memory_store import MemoryStore
+
+FIXTURES = Path(__file__).parents[2] / "test" / "conformance" / "fixtures"
+WHERE = "case"
+
+
+def result_of(run: Callable[[], Any]) -> dict[str, Any]:
+    try:
+        return {"value": json.loads(json.dumps(run()))}
+    except BatchWeaveError as error:
+        return {"code": error.code}
+
+
+def fields_of(fields: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in fields.items() if k != "crc32"}
+
+
+def decode(case: dict[str, Any]) -> Any:
+    data = base64.b64decode(case["input"])
+    what, namespace = case["what"], case.get("namespace", "")
+    if what == "manifest":
+        found = manifest.decode_manifest(data, WHERE, namespace, case["version"])
+        # Through the writer, which must lose nothing.
+        return fields_of(json.loads(draft.encode_manifest(found)))
+    if what == "namespace":
+        manifest.decode_namespace(data, WHERE)
+        return fields_of(json.loads(data))
+    if what == "boundary":
+        return {"n": case["n"], "upTo": manifest.decode_boundary(data, WHERE, namespace, case["n"])}
+    if what == "lineage":
+        return lineage.decode_lineage(data, WHERE)
+    if what == "safetensors":
+        found_tensors, metadata = tensors.decode_safetensors(data, WHERE)
+        shown = {n: [t.dtype, list(t.shape), base64.b64encode(t.data).decode()] for n, t in found_tensors.items()}
+        return {"tensors": shown, "metadata": metadata}
+    if what == "batch":
+        return decode_batch(case, data)
+    decoders: dict[str, Callable[[bytes, str, str], Any]] = {
+        "segment": manifest.decode_segment,
+        "node": manifest.decode_node,
+        "root": manifest.decode_root,
+        "table": manifest.decode_table,
+    }
+    decoders[what](data, WHERE, namespace)
+    return fields_of(json.loads(data))
+
+
+def decode_batch(case: dict[str, Any], data: bytes) -> Any:
+    d = manifest.check_descriptor(case["descriptor"], WHERE)
+    cells, _, table, _ = d[keys.EXTENTS][0]
+    footer = batch.decode_footer(data[table:], WHERE, case["namespace"], d, 0, 0)
+    t = footer.trailer
+    block = data[t.metadata_offset : t.metadata_offset + t.metadata_length]
+    return {
+        "key": keys.batch_key(d, 0),
+        "entries": [list(footer.entry(i)) for i in range(cells)],
+        "metadata": batch.decode_metadata(block, WHERE, t),
+    }
+
+
+def project(case: dict[str, Any]) -> Any:
+    place = mesh.place_rank(case["mesh"], case["rank"])
+    grid = case["grid"]
+    projection = Projection(
+        grid["rows"], grid["chunks"], place.data_ranks, place.d, place.chunk_ranks, place.c, case["policy"], case["layout"],
+        case["rowsPerRank"],
+    )
+    plan = projection.plan(case["row"], case["iteration"])
+    return {
+        "iteration": plan.iteration,
+        "row": plan.row,
+        "nextRow": plan.next_row,
+        "firstStep": plan.first_step,
+        "lastStep": plan.last_step,
+        "rows": plan.rows,
+        "cells": [list(cell) for cell in plan.cells],
+    }
+
+
+def resolve(case: dict[str, Any]) -> Any:
+    p = mesh.resolve_mesh(case["mesh"], case["rank"], case["environment"])
+    return {
+        "rank": p.rank,
+        "worldSize": p.world_size,
+        "dataRanks": p.data_ranks,
+        "d": p.d,
+        "chunkRanks": p.chunk_ranks,
+        "c": p.c,
+        "coordinates": p.coordinates,
+    }
+
+
+def translate(case: dict[str, Any]) -> Any:
+    spec = manifest.decode_namespace(base64.b64decode(case["spec"]), WHERE)
+    found = translate_cursor(parse_cursor(case["input"]), spec.fork, spec.rows)
+    return None if found is None else make_cursor(spec.uuid, *found)
+
+
+def intent(case: dict[str, Any]) -> Any:
+    found = keys.parse_intent_key(case["namespace"], case["key"])
+    if found is None:
+        return None
+    if isinstance(found, keys.OpeningIntent):
+        return {"opening": found._asdict(), "key": keys.opening_intent_key(case["namespace"], found)}
+    return {"batch": found, "key": keys.batch_intent_key(case["namespace"], found)}
+
+
+def silent_of(value: Any) -> stage.SilentFinding | None:
+    return stage.SilentFinding(value["state"], value["table"], value["hasResumePoint"]) if value else None
+
+
+def apply_change(d: draft.Draft, spec: manifest.NamespaceSpec, c: dict[str, Any]) -> tuple[bool, Any]:
+    kind = c["kind"]
+    if kind == "batches":
+        holder = stage.Holder(**c["holder"])
+        returned = stage.stage_return(d, holder, silent_of(c.get("silent")))
+        verdicts = stage.stage_batches(d, spec, holder, c["batches"])
+        return not returned and "staged" not in verdicts, verdicts
+    if kind == "open":
+        return stage.stage_opening(d, c["producer"], c["incarnation"], silent_of(c.get("silent"))), None
+    if kind == "close":
+        return stage.stage_closing(d, c["dropWaiting"]), None
+    if kind == "checkpoint":
+        done = stage.stage_checkpoint(d, spec.rows, c["group"], c["id"], c["row"], c["iteration"], c.get("keepLast"))
+        return done, None
+    if kind == "release":
+        return stage.stage_release(d, c["group"], c["id"]), None
+    openings = [keys.OpeningIntent(**o) for o in c["openings"]]
+    silent = {k: f for k, v in c.get("silent", {}).items() if (f := silent_of(v))}
+    carried = stage.stage_intents(d, spec, c["batches"], openings, silent)
+    return carried == 0, carried
+
+
+def run_stage(case: dict[str, Any]) -> Any:
+    spec = manifest.decode_namespace(base64.b64decode(case["spec"]), WHERE)
+    base = manifest.genesis(spec)
+    if case["base"]:
+        data = base64.b64decode(case["base"]["bytes"])
+        base = manifest.decode_manifest(data, WHERE, spec.uuid, case["base"]["version"])
+    before = json.dumps(base.fields)
+    s = case["stamp"]
+    d = draft.Draft(base, draft.Stamp(s["id"], s["by"], s["time"], s["boundaryHint"]))
+    done, result = apply_change(d, spec, case["change"])
+    value: dict[str, Any] = {"done": done, "result": result}
+    if not done:
+        value["manifest"] = fields_of(json.loads(draft.encode_manifest(d.finish())))
+        value["sealed"] = {key: data.decode() for key, data in d.sealed}
+    assert json.dumps(base.fields) == before, "staging changed the base"
+    return value
+
+
+SETTINGS = {"from": "start", "policy": "policy", "layout": "layout", "rowsPerRank": "rows_per_rank"}
+
+
+def view_of(case: dict[str, Any], view: dict[str, Any]) -> Any:
+    store = MemoryStore(case["objects"])
+    spec = manifest.decode_namespace(store.get("namespace.json") or b"", WHERE)
+    log = Log(store, spec, lambda uri: MemoryStore(case["origins"].get(uri, {}), uri))
+    head = log.head.load()
+    if view["kind"] == "head":
+        groups: dict[str, list[str]] = {group: [] for group in head.checkpoints}
+        for c in live_checkpoints(head, spec.rows):
+            groups[c.group].append(c.id)
+        steps = {"trim": head.trim, "end": head.end}
+        return {"version": head.version, "steps": steps, "closed": head.closed, "checkpoints": groups}
+    if view["kind"] == "step":
+        place = log.locate(head, view["step"])
+        return {"namespace": place.namespace, "key": keys.batch_key(place.descriptor, 0)}
+    if view["kind"] == "resume":
+        state = head.producers.get(view["producer"])
+        point = log.read_resume_point(view["producer"], state) if state else None
+        return {"found": state is not None, "resumePoint": point} if point is not None or state is None else {"found": True}
+    given = view["settings"]
+    place = mesh.resolve_mesh(given["mesh"], given["rank"], {})
+    settings = {SETTINGS[k]: v for k, v in given.items() if k in SETTINGS}
+    lines: list[Any] = []
+    with Consumer(log, place, wait_timeout=60.0, **settings) as consumer:
+        for share in consumer:
+            digest = hashlib.sha256(b"".join(bytes(s.bytes) for s in share.slices)).hexdigest()
+            lines.append([share.iteration, digest, share.next["row"]])
+            if len(lines) == view["iterations"]:
+                break
+        return {"lines": lines, "leftoverRows": consumer.leftover_rows}
+
+
+def run_case(case: dict[str, Any]) -> dict[str, Any]:
+    operations: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "decode": decode,
+        "project": project,
+        "resolve": resolve,
+        "cursor": lambda c: parse_cursor(c["input"]),
+        "translate": translate,
+        "intent": intent,
+        "stage": run_stage,
+        "namespace": lambda c: {name: result_of(lambda v=v: view_of(c, v)) for name, v in c["views"].items()},
+    }
+    return result_of(lambda: operations[case["op"]](case))
+
+
+class Conformance(unittest.TestCase):
+    maxDiff = 2_000
+
+
+def _add(family: Path) -> None:
+    with family.open(encoding="utf-8") as file:
+        for number, line in enumerate(file):
+            # As our own reader reads JSON: JavaScript does not tell 1.0 from 1.
+            case = stored_json.load_json(line.encode())
+
+            def test(self: Conformance, case: dict[str, Any] = case) -> None:
+                self.assertEqual(run_case(case), case["expect"])
+
+            name = "".join(c if c.isalnum() else "_" for c in case["name"])
+            setattr(Conformance, f"test_{family.stem}_{number:03d}_{name}", test)
+
+
+for _family in sorted(FIXTURES.glob("*.jsonl")):
+    _add(_family)
+
+
+class Families(unittest.TestCase):
+    def test_there_are_cases_of_every_family(self) -> None:
+        found = sorted(path.name for path in FIXTURES.glob("*.jsonl"))
+        self.assertEqual(found, ["codecs.jsonl", "namespaces.jsonl", "projections.jsonl", "stages.jsonl"])
+
+
+if __name__ == "__main__":
+    unittest.main()
