@@ -1,6 +1,6 @@
 /** The state of a namespace, as plain data for people. Reads only. */
 import { asVersion, type Grid, type Manifest, type Order } from "./format/index.js";
-import { type LiveCheckpoint, liveCheckpoints } from "./lifecycle/index.js";
+import { type LiveCheckpoint, liveCheckpoints, reclaimWarning } from "./lifecycle/index.js";
 import { firstOwnStep, type Log, listIntents } from "./log/index.js";
 import type { CallOptions } from "./store/index.js";
 
@@ -55,6 +55,8 @@ export interface NamespaceInfo {
   readonly maxLag: number | undefined;
   readonly boundary: number;
   readonly orphanCutoff: number;
+  /** Set when the boundary is so far behind that no reclaimer can have run for long. */
+  readonly warning: string | undefined;
 }
 
 /** Producers whose last commit is looked up. */
@@ -90,6 +92,7 @@ export async function readInfo(uri: string, log: Log, options: InfoOptions = {})
     maxLag: manifest.settings?.maxLag,
     boundary: log.head.boundary.newest.upTo,
     orphanCutoff: manifest.orphanCutoff,
+    warning: await reclaimWarning(log, manifest, log.head.boundary.newest.upTo, options.signal),
   };
 }
 

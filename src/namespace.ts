@@ -17,6 +17,7 @@ import {
   type LiveCheckpoint,
   lagGate,
   liveCheckpoints,
+  needsPins,
   type OpenLog,
   ReclaimLoop,
   type ReclaimLoopObserver,
@@ -28,6 +29,7 @@ import {
   registerCheckpoint,
   releaseAbandonedPin,
   releaseCheckpoint,
+  releasePins,
   starvationWatch,
   translateCursor,
   type VerifyReport,
@@ -92,6 +94,7 @@ export class Namespace {
   readonly metrics: Metrics;
   readonly #log: Log;
   readonly #neighbours: Neighbours | undefined;
+  #hasReleasedPins = false;
 
   /** Without `neighbours` it cannot be forked, nor check other namespaces. */
   constructor(uri: string, log: Log, metrics: Metrics, neighbours?: Neighbours) {
@@ -176,8 +179,19 @@ export class Namespace {
    */
   async reclaim(settings: ReclaimSettings = {}, options: CallOptions = {}): Promise<ReclaimReport> {
     const report = await reclaim(this.#log, settings, { signal: options.signal });
-    if (!report.dryRun) reclaimMetrics(this.metrics).onRun(report);
+    if (report.dryRun) return report;
+    reclaimMetrics(this.metrics).onRun(report);
+    await this.#releaseOutlivedPins(report, options);
     return report;
+  }
+
+  /** A fork that has trimmed everything it inherited gives its ancestors free. */
+  async #releaseOutlivedPins({ trim }: ReclaimReport, options: CallOptions): Promise<void> {
+    const { spec } = this.#log;
+    // Once per handle: an earlier process may have died before it got here.
+    if (this.#hasReleasedPins || !spec.fork || needsPins(spec, trim.after) || !this.#neighbours) return;
+    await releasePins(spec, spec.fork.origins, this.#neighbours.openLog, { ...options, unconfirmed: false });
+    this.#hasReleasedPins = true;
   }
 
   /** Reclaims again and again until the signal aborts, then rejects with its reason. A run that fails is told and tried again. */
@@ -189,6 +203,7 @@ export class Namespace {
     const observer: ReclaimLoopObserver = {
       onRun: (report) => {
         metrics.onRun(report);
+        this.#releaseOutlivedPins(report, options).catch((error) => options.onFailure?.(error));
         options.onRun?.(report);
       },
       onFailure: (error) => {

@@ -15,7 +15,7 @@ import {
   namespaceKey,
   type Order,
 } from "./format/index.js";
-import { confirmPins, type OpenLog, releasePins } from "./lifecycle/index.js";
+import { confirmPins, needsPins, type OpenLog, releasePins } from "./lifecycle/index.js";
 import { Log } from "./log/index.js";
 import { Namespace, type Neighbours } from "./namespace.js";
 import { Metrics } from "./observe/index.js";
@@ -203,9 +203,9 @@ async function handle(
   const { env } = backend;
   const neighbours = neighboursOf(backend, options);
   const log = new Log({ store: backend.store, env, spec, openOrigin: neighbours.openStore });
-  await log.head.newest({ signal: options.signal });
+  const { steps } = await log.head.newest({ signal: options.signal });
   // A fork whose pins are gone may lose its data any time: better refused now than in the middle of a training run.
-  await confirmPins(spec, neighbours.openLog, { signal: options.signal });
+  if (needsPins(spec, steps.trim)) await confirmPins(spec, neighbours.openLog, { signal: options.signal });
   return new Namespace(uri, log, backend.metrics, neighbours);
 }
 

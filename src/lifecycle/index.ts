@@ -29,7 +29,7 @@ export {
   starvationWatch,
 } from "./lag-gate.js";
 export { type FindResult, type FindSettings, findSample, readSamples, type SampleMatch } from "./lineage.js";
-export { confirmPins, type FindNamespace, type OpenLog, releaseAbandonedPin, releasePins } from "./pins.js";
+export { confirmPins, type FindNamespace, needsPins, type OpenLog, releaseAbandonedPin, releasePins } from "./pins.js";
 export {
   boundaryLag,
   type DeadCount,
@@ -37,6 +37,7 @@ export {
   type ReclaimReport,
   type ReclaimSettings,
   reclaim,
+  reclaimWarning,
 } from "./reclaim.js";
 export { ReclaimLoop, type ReclaimLoopObserver, type ReclaimLoopSettings } from "./reclaim-loop.js";
 export { parseSkip, type SkipRange, skipRangesMax } from "./skip.js";

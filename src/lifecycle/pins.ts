@@ -9,7 +9,15 @@
  */
 import { BatchWeaveError } from "../errors.js";
 import type { NamespaceSpec, NodeRef, Origin } from "../format/index.js";
-import { type Log, type NewPin, stageConfirmation, stagePin, stagePinCopy, stageUnpin } from "../log/index.js";
+import {
+  firstOwnStep,
+  type Log,
+  type NewPin,
+  stageConfirmation,
+  stagePin,
+  stagePinCopy,
+  stageUnpin,
+} from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
 
 /** Opens the log of an ancestor; refuses when another namespace stands there. */
@@ -86,6 +94,11 @@ export async function confirmPins(spec: NamespaceSpec, openLog: OpenLog, options
     );
     if (result === "gone") throw pinGone(spec.uuid, uri);
   }
+}
+
+/** Whether a fork still reads anything of its ancestors: until it has trimmed all that it inherited. */
+export function needsPins(spec: NamespaceSpec, trim: number): boolean {
+  return spec.fork !== undefined && trim < firstOwnStep(spec);
 }
 
 /** Removes all pins of a fork that was deleted, or that was not finished. Ancestors that are gone themselves hold nothing. */

@@ -266,6 +266,23 @@ export async function boundaryLag(
   return { lagVersions: head.version - boundary, lagMs: Math.max(0, log.env.now() - time) };
 }
 
+/** Beyond both of these somebody should look whether a reclaimer runs. */
+const lagVersionsWarned = 10_000;
+const lagMsWarned = 6 * 3_600_000;
+
+/** A sentence when no reclaimer can have run for long. Costs a request only when there are very many versions. */
+export async function reclaimWarning(
+  log: Log,
+  head: Manifest,
+  boundary: Version,
+  signal?: AbortSignal | undefined,
+): Promise<string | undefined> {
+  if (head.version - boundary < lagVersionsWarned) return undefined;
+  const { lagVersions, lagMs } = await boundaryLag(log, head, boundary, signal);
+  if (lagMs < lagMsWarned) return undefined;
+  return `The boundary is ${lagVersions} versions and ${Math.round(lagMs / 3_600_000)} hours behind the head: no reclaimer has run for that long, and storage grows. Run \`batchweave reclaim --watch\`, or let rank 0 reclaim.`;
+}
+
 const deletedAtOnceMax = 1_000;
 const kinds = { batch: "batches", index: "index", manifest: "manifests", intent: "intents" } as const;
 

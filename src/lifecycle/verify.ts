@@ -21,7 +21,7 @@ import type { ListedObject } from "../store/index.js";
 import { indexObjects, visitSteps } from "./index-walk.js";
 import { computeLive, firstIndexedStep, readRoot } from "./live-set.js";
 import { inParallel } from "./parallel.js";
-import type { FindNamespace, OpenLog } from "./pins.js";
+import { type FindNamespace, needsPins, type OpenLog } from "./pins.js";
 import { sweepDead } from "./reclaim.js";
 import { type BatchCheck, verifyBatch, verifySteps } from "./verify-batches.js";
 import { Findings, type VerifyReport } from "./verify-report.js";
@@ -135,7 +135,8 @@ async function verifyPins(
       });
     }
   }
-  for (const origin of parts.openLog ? (log.spec.fork?.origins ?? []) : []) {
+  const isPinned = parts.openLog !== undefined && needsPins(log.spec, manifest.steps.trim);
+  for (const origin of isPinned ? (log.spec.fork?.origins ?? []) : []) {
     await findings.check(async () => {
       const ancestor = await (parts.openLog as OpenLog)(origin.uri, origin.uuid, { signal });
       const pin = (await ancestor.head.jump({ signal })).pins.get(log.spec.uuid);

@@ -104,6 +104,21 @@ test("a consumer of rank 0 reclaims while it trains, and stops with it", async (
   expect(ns.metrics.value("batchweave_reclaims_total", { outcome: "failed" })).toBe(0);
 });
 
+test("a fork that has trimmed all it inherited gives its parent free, and can still be opened", async () => {
+  const ns = await createNamespace("memory:outlived", { grid });
+  await produce(ns, "tok", 20);
+  const fork = await ns.fork("memory:outlived-fork", { at: 15 });
+  await produce(fork, "own", 10);
+  await fork.checkpoint("c", { batchweave: 1, namespace: fork.uuid, row: 36, iteration: 18 } as never);
+  const opened = await openNamespace("memory:outlived-fork");
+  await opened.reclaim({ graceMs: 0, keepVersions: 1 });
+  expect((await ns.info()).forks).toEqual([]);
+  await deleteNamespace("memory:outlived");
+  const alone = await openNamespace("memory:outlived-fork");
+  expect(await read(alone, "earliest", 7)).toHaveLength(7);
+  expect((await alone.verify({ level: "bytes" })).problems).toEqual([]);
+});
+
 test("a fork whose parent was made again is refused with the reason", async () => {
   const ns = await createNamespace("memory:again", { grid });
   await produce(ns, "tok", 5);

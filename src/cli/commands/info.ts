@@ -58,6 +58,7 @@ function describe(info: NamespaceInfo, env: Env): string[] {
   ];
   if (info.maxLag !== undefined) lines.push(`  max lag   ${info.maxLag} steps ahead of the newest checkpoint`);
   if (info.boundary > 0 || trim > 0) lines.push(`  reclaim   trim ${trim}, boundary ${info.boundary}`);
+  if (info.warning !== undefined) lines.push(`  warning   ${info.warning}`);
   for (const { uri, steps } of info.origins) lines.push(`  fork of   ${uri} (${steps} steps)`);
   for (const { uri, from, to } of info.forks) lines.push(`  forked    ${uri} holds steps ${from} to ${to - 1}`);
   if (info.waiting) {
