@@ -1,9 +1,10 @@
 /** The processes of the chaos script: started, aimed at, killed, and started again. */
 import { type ChildProcess, fork } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chaosMesh } from "./chaos-content.js";
-import { type Aim, type PhaseRecord, readPhases } from "./chaos-phase.js";
+import { type Aim, commitId, type PhaseRecord, readPhases } from "./chaos-phase.js";
 
 /** A process by name: what it is and what it runs as. Two names may share a producer id. */
 export interface Role {
@@ -27,6 +28,8 @@ export const roles: readonly Role[] = [
 export interface Death {
   readonly role: Role;
   readonly phases: PhaseRecord;
+  /** Whether the commit that it made last was in the log right after its death. */
+  readonly hasLanded: boolean;
 }
 
 const worker = fileURLToPath(new URL("./chaos-worker.js", import.meta.url));
@@ -131,7 +134,7 @@ export class Fleet {
     });
     child.once("exit", (code, signal) => {
       this.#children.delete(name);
-      if (signal === "SIGKILL") this.#report({ role, phases: readPhases(join(this.#folder, `${name}.phase`)) });
+      if (signal === "SIGKILL") this.#report(role);
       else if (code === fencedStatus) this.fenced++;
       else if (code !== 0) this.failures.push(`${name} ended with status ${code ?? signal}: ${errors}`);
       if (code === 0 || this.#isFinishing) return;
@@ -148,8 +151,19 @@ export class Fleet {
     });
   }
 
-  #report(death: Death): void {
-    this.#deaths.push(death);
+  /** Looks at once, before a reclaimer takes the manifest away. */
+  #report(role: Role): void {
+    const phases = readPhases(join(this.#folder, `${role.name}.phase`));
+    this.#deaths.push({ role, phases, hasLanded: hasLanded(this.#uri, phases) });
     this.#wake?.();
+  }
+}
+
+function hasLanded(uri: string, { commit }: PhaseRecord): boolean {
+  if (!commit) return false;
+  try {
+    return commitId(readFileSync(join(fileURLToPath(uri), commit.version))) === commit.id;
+  } catch {
+    return false;
   }
 }

@@ -18,10 +18,10 @@ export const phases = [
 ] as const;
 export type Phase = (typeof phases)[number];
 
-/** An order to die: in this phase, so many turns of the event loop after it began. */
+/** An order to die: in this phase, at this fraction of the time that it usually takes. */
 export interface Aim {
   readonly phase: Phase;
-  readonly turns: number;
+  readonly fraction: number;
 }
 
 /** What the file says. */
@@ -40,6 +40,8 @@ export class PhaseMarker {
   readonly #active: Partial<Record<Phase, number>> = {};
   #commit: PhaseRecord["commit"];
   #aim: Aim | undefined;
+  /** How long the calls of each phase take: a moving average. */
+  readonly #usualMs: Partial<Record<Phase, number>> = {};
 
   constructor(path: string) {
     this.#file = openSync(path, "w");
@@ -59,12 +61,15 @@ export class PhaseMarker {
   /** Runs `call` as this phase. The phase ends when the call does; a kill before that is a kill during it. */
   async during<T>(phase: Phase, call: () => Promise<T>): Promise<T> {
     this.#enter(phase);
+    const begun = performance.now();
     const result = call();
     const aim = this.#aim;
-    if (aim?.phase === phase) void this.#dieSoon(aim, result);
+    if (aim?.phase === phase) void this.#dieSoon(aim, begun, result);
     try {
       return await result;
     } finally {
+      const tookMs = performance.now() - begun;
+      this.#usualMs[phase] = 0.7 * (this.#usualMs[phase] ?? tookMs) + 0.3 * tookMs;
       this.#leave(phase);
     }
   }
@@ -78,14 +83,15 @@ export class PhaseMarker {
     this.#leave(phase);
   }
 
-  /** Some turns into the call, unless it has ended by then: then its phase is over and the aim stands. */
-  async #dieSoon({ turns }: Aim, call: Promise<unknown>): Promise<void> {
+  /** Some time into the call, unless it has ended by then: then its phase is over and the aim stands for the next one. */
+  async #dieSoon({ phase, fraction }: Aim, begun: number, call: Promise<unknown>): Promise<void> {
     let isOver = false;
     const end = (): void => {
       isOver = true;
     };
     call.then(end, end);
-    for (let i = 0; i < turns; i++) {
+    const untilMs = begun + fraction * (this.#usualMs[phase] ?? 1);
+    while (performance.now() < untilMs) {
       await new Promise<void>((resolve) => setImmediate(resolve));
       if (isOver) return;
     }
@@ -118,7 +124,9 @@ export class PhaseMarker {
 
 /** What a process was doing when it died. */
 export function readPhases(path: string): PhaseRecord {
-  return JSON.parse(readFileSync(path, "utf8")) as PhaseRecord;
+  const text = readFileSync(path, { encoding: "utf8", flag: "a+" });
+  // Killed before it had written anything down.
+  return text === "" ? { active: {} } : (JSON.parse(text) as PhaseRecord);
 }
 
 /** `store`, with the phases of producers and ranks marked. */

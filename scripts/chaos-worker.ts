@@ -9,16 +9,16 @@ import { chaosBatch, chaosMesh, digest } from "./chaos-content.js";
 import { type Aim, PhaseMarker, withPhases } from "./chaos-phase.js";
 
 const [kind, uri, folder, name, id] = process.argv.slice(2) as [string, string, string, string, string];
+// Without a parent there is nobody left to be killed by.
+process.on("disconnect", () => process.exit(3));
+if (!process.connected) process.exit(3);
 const marker = new PhaseMarker(join(folder, `${name}.phase`));
-const store = withPhases(await openStore(uri, { durability: "process-crash" }, systemEnv), marker);
 const finish = new AbortController();
-
 process.on("message", (order: { readonly aim?: Aim; readonly finish?: boolean }) => {
   if (order.finish) finish.abort();
   else marker.arm(order.aim);
 });
-// Without a parent there is nobody left to be killed by.
-process.on("disconnect", () => process.exit(3));
+const store = withPhases(await openStore(uri, {}, systemEnv), marker);
 
 /** Status of a producer that somebody else fenced: start it again. */
 const fencedStatus = 75;
