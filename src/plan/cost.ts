@@ -61,6 +61,15 @@ function shapeOf(model: Model): ModelShape {
   return typeof model === "string" ? models[model] : model;
 }
 
+function nameOf(model: Model): string {
+  return typeof model === "string" ? model : `${model.layers} x ${model.hidden}`;
+}
+
+/** A name for `describe()`. */
+function named(name: string, cost: CostFunction): CostFunction {
+  return Object.defineProperty(cost, "name", { value: name });
+}
+
 /** Forward operations of one token in one layer, attention scores apart. */
 function linearOps(shape: ModelShape): number {
   const { hidden, mlp, mlpMatrices = 3, heads, keyValueHeads = heads, experts, topk = 1 } = shape;
@@ -80,10 +89,10 @@ export function backboneCost(model: Model): CostFunction {
   // Scores and their use: 4 l^2 h, of which causal attention needs half.
   const perSquare = passes * shape.layers * 2 * shape.hidden;
   const perTokenBytes = activationBytes * shape.layers * shape.hidden;
-  return ({ tokens }) => ({
+  return named(`backbone ${nameOf(model)}`, ({ tokens }) => ({
     compute: tokens * (perToken + tokens * perSquare),
     memory: tokens * perTokenBytes,
-  });
+  }));
 }
 
 /** Cost in a vision transformer: every image attends to itself in full. Samples without images cost nothing. */
@@ -92,11 +101,11 @@ export function encoderCost(model: Model): CostFunction {
   const perToken = passes * shape.layers * linearOps(shape);
   const perSquare = passes * shape.layers * 4 * shape.hidden;
   const perTokenBytes = activationBytes * shape.layers * shape.hidden;
-  return (meta) => {
+  return named(`encoder ${nameOf(model)}`, (meta) => {
     let compute = 0;
     for (const patches of meta.images ?? []) compute += patches * (perToken + patches * perSquare);
     return { compute, memory: imageTokens(meta) * perTokenBytes };
-  };
+  });
 }
 
 /** Both modules on the same ranks. */

@@ -6,6 +6,8 @@
  * Promises: every batch is decided by the pipeline, its seed and its place in the log, so that a replacement continues bit for bit and N
  * producers in lanes give the log of one; no sample is lost or used twice; every fault is counted and recorded with the batch it touched.
  */
+
+export { auditPipeline, type PipelineAudit } from "./audit.js";
 export {
   arrivalAssignment,
   type BalanceLevel,
@@ -93,9 +95,11 @@ export {
   type Strategy,
   type StrategyGraphs,
 } from "./pipeline.js";
+export { loadPipeline } from "./pipeline-file.js";
 export { type BroadcastDim, ClientPlaceTree, type PlaceAxis, type PlaceNode } from "./place-tree.js";
 export type { PreparedImage, PreparedSample } from "./prepared-sample.js";
 export { permutation, SeededRandom } from "./random.js";
+export { describeSources, describeSummary } from "./report-text.js";
 export { OpenPipeline, type RunOptions, type RunResult, type RunSettings, runPipeline } from "./run-pipeline.js";
 export type { MixtureShare, PhaseMixture, RunSummary } from "./run-report.js";
 export type { SampleMeta } from "./sample-meta.js";

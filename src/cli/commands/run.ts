@@ -1,0 +1,152 @@
+/** `batchweave run`: a pipeline's producers. */
+import { openNamespace } from "../../index.js";
+import {
+  auditPipeline,
+  describeSources,
+  describeSummary,
+  loadPipeline,
+  type Pipeline,
+  type PipelineAudit,
+  placementFigures,
+  type RunSettings,
+  runPipeline,
+} from "../../plan/index.js";
+import { invalid } from "../arguments.js";
+import type { Call, Command } from "../command.js";
+import { durabilityOf } from "../run.js";
+
+/** Steps up to which the log is audited without being asked: reading everything back takes its time. */
+const auditStepsMax = 2_000;
+
+async function run(call: Call): Promise<number | undefined> {
+  const { args, terminal, stopping, env, metrics } = call;
+  const path = args.positionals[0] as string;
+  const pipeline = await loadPipeline(path);
+  const settings = readSettings(call, pipeline);
+  const uri = settings.uri ?? pipeline.spec.namespace.uri;
+  const total = pipeline.spec.steps;
+  let [made, committed, tokens] = [0, 0, 0];
+  const begun = env.monotonic();
+  const show = (): void => {
+    const rate = tokens / Math.max(0.001, (env.monotonic() - begun) / 1_000);
+    terminal.progress(settings.id ?? "p0", committed, total, `${made} made, ${Math.round(rate)} tokens/s`);
+  };
+  const result = await runPipeline(pipeline, settings, {
+    metrics,
+    signal: stopping.signal,
+    storeSettings: { ...pipeline.spec.storeSettings, durability: durabilityOf(args) },
+    onBatch: ({ notes }, done) => {
+      made++;
+      tokens += notes.tokens;
+      show();
+      done.then(
+        () => {
+          committed++;
+          show();
+        },
+        () => {},
+      );
+    },
+  });
+  terminal.settle();
+  const audit = await auditOf(call, pipeline, uri, result);
+  const summary = audit?.summary ?? result.summary;
+  const transforms = pipeline.spec.sources;
+  const placements = result.sources.flatMap((f) =>
+    placementFigures(f, transforms[f.source]?.settings.transforms ?? []),
+  );
+  terminal.result(
+    {
+      uri,
+      batches: made,
+      end: result.end,
+      closed: result.closed,
+      wallMs: Math.round(result.wallMs),
+      summary,
+      ...(audit ? { audit: { ...audit, summary: undefined } } : {}),
+      sources: result.sources,
+    },
+    () =>
+      [
+        `${uri}: ${made} batches made here in ${(result.wallMs / 1_000).toFixed(1)} s; the log ends at step ${result.end}${result.closed ? " and is closed" : ""}`,
+        made > 0 ? describeSources(result.sources, placements) : [],
+        describeSummary(summary, audit),
+      ]
+        .flat()
+        .join("\n"),
+  );
+  return audit && audit.lost + audit.repeated > 0 ? 1 : undefined;
+}
+
+/** Audits a log that is complete, unless told not to; one that is long, or not complete, only when told to. */
+async function auditOf(
+  { args, stopping, env }: Call,
+  pipeline: Pipeline,
+  uri: string,
+  result: { readonly closed: boolean; readonly end: number },
+): Promise<PipelineAudit | undefined> {
+  if (args.flag("no-audit") || stopping.stopped) return undefined;
+  if (!args.flag("audit") && (!result.closed || result.end > auditStepsMax)) return undefined;
+  const ns = await openNamespace(uri, { signal: stopping.signal, storeSettings: pipeline.spec.storeSettings });
+  return await auditPipeline(pipeline, ns, { env, signal: stopping.signal });
+}
+
+function readSettings({ args }: Call, { spec }: Pipeline): RunSettings {
+  const isLanes = (spec.namespace.order ?? "lanes") === "lanes";
+  const lanes = args.text("lanes");
+  const part = args.text("part");
+  if (lanes !== undefined && !isLanes)
+    throw invalid("--lanes goes with order lanes; this pipeline writes in commit order. Use --part.");
+  if (part !== undefined && isLanes)
+    throw invalid("--part goes with commit order; this pipeline has lanes. Use --lanes.");
+  const [, index, count] = /^(\d{1,6})\/(\d{1,6})$/.exec(part ?? "0/1") ?? [];
+  if (index === undefined) throw invalid(`--part must be INDEX/COUNT, such as 0/2, not ${JSON.stringify(part)}.`);
+  const interval = args.integer("interval");
+  return {
+    id: args.text("id"),
+    uri: args.text("namespace"),
+    lanes: lanes === undefined ? undefined : parseLanes(lanes),
+    part: isLanes ? undefined : { index: Number(index), count: Number(count) },
+    batchesMax: args.integer("batches"),
+    close: !args.flag("no-close"),
+    producer: interval === undefined ? undefined : { cadence: { kind: "interval", intervalMs: interval } },
+  };
+}
+
+/** `0,2-3` */
+function parseLanes(text: string): number[] {
+  return text.split(",").flatMap((piece) => {
+    const [, from, to = from] = /^(\d{1,6})(?:-(\d{1,6}))?$/.exec(piece) ?? [];
+    if (from === undefined || Number(to) < Number(from))
+      throw invalid(`--lanes must be numbers and ranges, such as 0,2-3, not ${JSON.stringify(text)}.`);
+    return Array.from({ length: Number(to) - Number(from) + 1 }, (_, i) => Number(from) + i);
+  });
+}
+
+export const command: Command = {
+  usage: "PIPELINE [--id ID] [--lanes 0,1 | --part 0/2] [--batches N]",
+  about:
+    "Runs the producers of a pipeline file: reads its sources, mixes, balances and packs, and writes batches until its steps are\ndone or its sources end. Killed and started again it goes on exactly where the log says it was: the batches are the same, bit\nfor bit. Several processes share the work by lanes (the log is then that of one) or, in commit order, by parts. When the log\nis complete it is closed and audited: every sample of the sources must be in it once.",
+  positionals: ["PIPELINE"],
+  options: {
+    id: { value: "ID", help: "Stable id of this producer (default p0). With lanes, a name for progress only." },
+    lanes: {
+      value: "LIST",
+      help: "Lanes this process holds, such as 0,2-3 (default: all). Whoever held them is fenced.",
+    },
+    part: { value: "I/N", help: "Commit order: this producer's part of the sources (default 0/1)." },
+    namespace: { value: "URI", help: "Where to write, instead of where the pipeline says." },
+    batches: { value: "N", help: "Batches of this process at most." },
+    interval: { value: "MS", help: "Commit at this interval instead of the adaptive cadence." },
+    "no-close": { help: "Leave the log open when it is complete." },
+    audit: { help: "Audit even a long or unfinished log." },
+    "no-audit": { help: "Do not audit." },
+  },
+  examples: [
+    "batchweave run pipeline.ts --id p0",
+    "batchweave run pipeline.ts --lanes 0-3 & batchweave run pipeline.ts --lanes 4-7",
+    "batchweave run pipeline.mjs --id p1 --part 1/2",
+  ],
+  isLong: true,
+  run,
+};

@@ -1,0 +1,107 @@
+/**
+ * Audit of a pipeline's log: reads back what was written, walks the sources again, and compares. Lost: a sample that its lane has passed and no
+ * batch holds. Repeated: one that is held more often than its source gave it.
+ */
+import { type Env, type LineageSample, type Namespace, systemEnv } from "../index.js";
+import type { Fault } from "./fault.js";
+import type { BatchNotes } from "./lane-planner.js";
+import { decodeLaneState, type LaneState } from "./lane-state.js";
+import { type Pipeline, type ResolvedPipeline, resolvePipeline } from "./pipeline.js";
+import { RunReport, type RunSummary } from "./run-report.js";
+import { ShardPool } from "./shard-pool.js";
+import type { ResolvedSource } from "./source.js";
+import { SourceCursor } from "./source-cursor.js";
+
+/** What the log holds, and how that compares with the sources. */
+export interface PipelineAudit {
+  /** Steps read: `[from, to)`. */
+  readonly from: number;
+  readonly to: number;
+  readonly summary: RunSummary;
+  readonly lost: number;
+  readonly repeated: number;
+  /** Left out by policy, each recorded in lineage. */
+  readonly skipped: number;
+  /** Some lost or repeated samples by name. */
+  readonly examples: readonly string[];
+}
+
+const examplesMax = 10;
+
+/** Audits the whole log of a pipeline. The log must not have been trimmed. Reads every source up to where its lanes stand. */
+export async function auditPipeline(
+  pipeline: Pipeline,
+  ns: Namespace,
+  options: { readonly env?: Env | undefined; readonly signal?: AbortSignal | undefined } = {},
+): Promise<PipelineAudit> {
+  const { env = systemEnv, signal } = options;
+  const resolved = await resolvePipeline(pipeline, env);
+  const names = resolved.sources.map(({ name }) => name);
+  const report = new RunReport(names, resolved.mix, "samples" in resolved.batch ? "samples" : "tokens");
+  const held = new Map<string, number>();
+  const states = new Map<string, LaneState>();
+  const { steps } = await ns.info({ signal });
+  let skipped = 0;
+  for (let step = steps.trim; step < steps.end; step++) {
+    const { user, resumePoint, producer } = await ns.inspect(step, { signal });
+    const samples = (await ns.samples(step, { signal })) ?? [];
+    states.set(producer, stateOf(resumePoint, resolved));
+    for (const sample of samples) count(held, sample);
+    const notes = user as BatchNotes;
+    const placed = samples.filter(({ row }) => row !== undefined);
+    skipped += samples.length - placed.length;
+    report.add({ step, notes, samples: placed, faults: notes.faults ?? ([] as Fault[]) });
+  }
+  const balance = await compare(resolved, [...states.values()], held, env, signal);
+  return { from: steps.trim, to: steps.end, summary: report.summary(), skipped, ...balance };
+}
+
+function count(counts: Map<string, number>, { source, id }: Pick<LineageSample, "source" | "id">): void {
+  const key = `${source} ${id}`;
+  counts.set(key, (counts.get(key) ?? 0) + 1);
+}
+
+function stateOf(resumePoint: unknown, { fingerprint }: ResolvedPipeline): LaneState {
+  const [lane = 0, lanes = 1] = (resumePoint as { lane?: readonly number[] } | null)?.lane ?? [];
+  return decodeLaneState(resumePoint, fingerprint, lane, lanes);
+}
+
+async function compare(
+  { sources, seed }: ResolvedPipeline,
+  states: readonly LaneState[],
+  held: Map<string, number>,
+  env: Env,
+  signal: AbortSignal | undefined,
+): Promise<Pick<PipelineAudit, "lost" | "repeated" | "examples">> {
+  const given = new Map<string, number>();
+  await using pool = new ShardPool({ env });
+  for (const { lane, lanes, positions } of states) {
+    for (const [i, source] of sources.entries()) {
+      const until = JSON.stringify(positions[i]);
+      if (until !== undefined)
+        await walk(source, new SourceCursor(source, pool, env, { seed, lane, lanes }), until, given, signal);
+    }
+  }
+  let [lost, repeated] = [0, 0];
+  const examples: string[] = [];
+  for (const key of new Set([...given.keys(), ...held.keys()])) {
+    const difference = (held.get(key) ?? 0) - (given.get(key) ?? 0);
+    if (difference < 0) lost -= difference;
+    else repeated += difference;
+    if (difference !== 0 && examples.length < examplesMax) examples.push(key);
+  }
+  return { lost, repeated, examples };
+}
+
+async function walk(
+  source: ResolvedSource,
+  cursor: SourceCursor,
+  until: string,
+  given: Map<string, number>,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  for (let item = await cursor.next(signal); item; item = await cursor.next(signal)) {
+    count(given, { source: source.name, id: item.id });
+    if (JSON.stringify(item.after) === until) return;
+  }
+}
