@@ -1,0 +1,235 @@
+"""Property: a rank sees its projection of the log, once and in order, within its memory, however slow or late the store is; and says
+clearly why it cannot go on. Method: stores in memory that are slow, damaged or growing; commands against files.
+"""
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+from typing import Any
+
+from batchweave import BatchWeaveError, create_namespace, open_namespace
+from batchweave.hedging import Hedger
+from batchweave.namespace import Namespace
+from batchweave.threads import Pool
+from memory_store import MemoryStore
+
+ROOT = Path(__file__).parents[2]
+
+
+def filled(store: MemoryStore, batches: int = 10, size: int = 10, rows: int = 2, close: bool = True) -> Namespace:
+    namespace = create_namespace("memory:test", rows=rows, store=store)
+    with namespace.producer("p") as p:
+        for i in range(batches):
+            p.append([f"{i}.{r} ".encode() * size for r in range(rows)])
+    if close:
+        namespace.close()
+    return namespace
+
+
+class Reading(unittest.TestCase):
+    def code(self, call: Any) -> str:
+        with self.assertRaises(BatchWeaveError) as caught:
+            call()
+        return caught.exception.code
+
+    def test_ranks_together_see_every_row_once_on_any_mesh_and_after_any_change_of_it(self) -> None:
+        namespace = filled(MemoryStore(), 12)
+        cursor: Any = "earliest"
+        seen: list[tuple[int, int]] = []
+        for dp, iterations in ((2, 3), (3, 2), (5, 1), (1, 4)):
+            following = set()
+            for rank in range(dp):
+                with namespace.consumer({"dp": dp}, rank, cursor, environment={}) as consumer:
+                    for _ in range(iterations):
+                        share = next(consumer)
+                        seen += [(s.step, s.row) for s in share.slices]
+                    following.add(json.dumps(share.next))
+            self.assertEqual(len(following), 1, "the cursor is the same on every rank")
+            cursor = json.loads(following.pop())
+        self.assertEqual(sorted(seen), [(step, row) for step in range(11) for row in range(2)][: len(seen)])
+
+    def test_prefetch_stays_within_its_bytes_and_one_share_is_always_allowed(self) -> None:
+        store = MemoryStore()
+        namespace = filled(store, 40, size=1_000)
+        most = 0
+        for limit in (1, 20_000):
+            with namespace.consumer({"dp": 1}, 0, prefetch_bytes_max=limit, environment={}) as consumer:
+                next(consumer)
+                prefetch = consumer._prefetch
+                assert prefetch
+                for _ in range(30):
+                    time.sleep(0.002)
+                    most = max(most, prefetch._held_bytes)
+                    self.assertLessEqual(prefetch._held_bytes, max(limit, 6_000))
+                self.assertEqual(sum(1 for _ in consumer), 79)
+        self.assertGreater(most, 6_000, "it does read ahead")
+
+    def test_waits_for_a_batch_that_comes_and_fails_for_one_that_does_not(self) -> None:
+        store = MemoryStore()
+        namespace = filled(store, 1, close=False)
+        with namespace.consumer({"dp": 2}, 0, wait_timeout=0.3, environment={}) as consumer:
+            next(consumer)
+            with self.assertRaises(BatchWeaveError) as caught:
+                next(consumer)
+            self.assertEqual(caught.exception.code, "WAIT_TIMEOUT")
+            self.assertIn("step 1", caught.exception.message)
+            self.assertIn("p (version", caught.exception.message)
+
+            def write() -> None:
+                time.sleep(0.1)
+                with open_namespace("memory:test", store=store).producer("q") as q:
+                    q.append([b"late", b"later"])
+
+            thread = threading.Thread(target=write)
+            thread.start()
+            consumer._wait_timeout = 20
+            self.assertEqual(bytes(next(consumer).slices[0].bytes), b"late", "a failed next can be called again")
+            thread.join()
+
+    def test_a_damaged_slice_fails_and_those_before_it_are_handed_out(self) -> None:
+        store = MemoryStore()
+        namespace = filled(store, 6)
+        d = namespace.log.head.jump().tail["batches"][4]
+        from batchweave.keys import batch_key
+
+        key = batch_key(d, 0)
+        store.objects[key] = b"X" + store.objects[key][1:]
+        with namespace.consumer({"dp": 2}, 0, environment={}) as consumer:
+            for _ in range(4):
+                next(consumer)
+            with self.assertRaises(BatchWeaveError) as caught:
+                next(consumer)
+        self.assertEqual(caught.exception.code, "CORRUPT")
+        self.assertEqual(caught.exception.details["key"], key)
+        self.assertEqual(caught.exception.details["offset"], 0)
+
+    def test_bytes_damaged_on_the_way_are_read_again(self) -> None:
+        store = MemoryStore()
+        namespace = filled(store, 3)
+        original = store.get_range
+        broken = []
+
+        def get_range(key: str, start: int, length: int) -> bytes | None:
+            data = original(key, start, length)
+            if data and key.startswith("batch/") and start == 0 and len(broken) < 1:
+                broken.append(key)
+                return b"?" + data[1:]
+            return data
+
+        store.get_range = get_range  # type: ignore[method-assign]
+        with namespace.consumer({"dp": 2}, 0, environment={}) as consumer:
+            self.assertEqual(len(list(consumer)), 3)
+        self.assertEqual(len(broken), 1)
+
+    def test_missing_objects_are_told_from_reclaimed_ones(self) -> None:
+        store = MemoryStore()
+        namespace = filled(store, 3)
+        for key in [key for key in store.objects if key.startswith("batch/")]:
+            del store.objects[key]
+        with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:
+            self.assertEqual(self.code(lambda: next(consumer)), "MISSING_OBJECT")
+        head = namespace.log.head.jump()
+        from batchweave.keys import manifest_key
+        from batchweave.stored_json import seal_json
+
+        fields = {**head.fields, "version": head.version + 1, "steps": {"trim": 3, "end": 3}}
+        with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:
+            store.objects[manifest_key(head.version + 1)] = seal_json("manifest", namespace.uuid, fields)
+            self.assertEqual(self.code(lambda: next(consumer)), "RECLAIMED")
+
+    def test_bad_meshes_cursors_and_states(self) -> None:
+        namespace = filled(MemoryStore(), 2)
+        open_it = lambda mesh=None, rank=0, **settings: namespace.consumer(mesh or {"dp": 1}, rank, environment={}, **settings)  # noqa: E731
+        self.assertEqual(self.code(lambda: open_it({"dp": 1, "cp": 3})), "MESH_MISMATCH")
+        self.assertEqual(self.code(lambda: open_it({"dp": 3}, policy="global-batch")), "MESH_MISMATCH")
+        self.assertEqual(self.code(lambda: open_it({"dp": 2}, 5)), "MESH_MISMATCH")
+        self.assertEqual(self.code(lambda: open_it({"zz": 2})), "MESH_MISMATCH")
+        self.assertEqual(self.code(lambda: open_it(start={"batchweave": 2, "namespace": "x"})), "UNSUPPORTED_FORMAT")
+        self.assertEqual(self.code(lambda: open_it(start='{"batchweave":1}')), "INVALID_ARGUMENT")
+        other = {"batchweave": 1, "namespace": "x", "row": 0, "iteration": 0}
+        self.assertEqual(self.code(lambda: open_it(start=other)), "WRONG_NAMESPACE")
+        self.assertEqual(self.code(lambda: open_it(prefetch_bytes_max=0)), "INVALID_ARGUMENT")
+
+    def test_late_reads_are_hedged_within_the_budget(self) -> None:
+        pool = Pool(8, "test")
+        hedger = Hedger(pool, floor=0.005)
+        calls = []
+
+        def read() -> int:
+            calls.append(1)
+            time.sleep(0.3 if len(calls) == 41 else 0.002)
+            return 7
+
+        begun = time.monotonic()
+        for _ in range(40):
+            self.assertEqual(hedger.read(1_000, read), 7)
+        late = time.monotonic()
+        self.assertEqual(hedger.read(1_000, read), 7)
+        self.assertLess(time.monotonic() - late, 0.2, "the second read answered")
+        self.assertLessEqual(hedger.sent, 5)
+        self.assertLess(time.monotonic() - begun, 5)
+        pool.close()
+
+
+class Commands(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.uri = Path(folder.name, "ns").as_uri()
+        self.folder = folder.name
+        namespace = create_namespace(self.uri, rows=4, chunks=2, durability="process-crash")
+        with namespace.producer("p") as p:
+            for i in range(70):
+                p.append([f"{i}.{c}".encode() for c in range(8)])
+        namespace.checkpoint("c", namespace.consumer({"dp": 1}, 0, environment={}).cursor)
+        namespace.close()
+
+    def python(self, *args: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+        return subprocess.run([sys.executable, "-m", "batchweave", *args], capture_output=True, text=True, env=env)
+
+    def test_prints_the_same_lines_as_the_typescript_command(self) -> None:
+        command = ROOT / "dist/src/cli/main.js"
+        if not command.exists():
+            self.skipTest("dist/ is not built, so there is nothing to compare with")
+        meshes = [
+            ["--dp", "4", "--rank", "3"],
+            ["--dp", "3", "--cp", "2", "--rank", "5"],
+            ["--dp", "2", "--rank", "1", "--policy", "global-batch", "--from", "step:60"],
+        ]
+        for args in [["info"], *(["consume", *mesh, "--slices"] for mesh in meshes)]:
+            call = [args[0], self.uri, *args[1:], "--json"]
+            ours = self.python(*call)
+            theirs = subprocess.run(["node", str(command), *call], capture_output=True, text=True)
+            self.assertEqual((ours.returncode, theirs.returncode), (0, 0), theirs.stderr + ours.stderr)
+            self.assertEqual(ours.stdout, theirs.stdout, args)
+            self.assertGreater(len(ours.stdout), 10)
+
+    def test_a_cursor_file_goes_on_where_it_stopped(self) -> None:
+        file = f"{self.folder}/cursor.json"
+        call = ["consume", self.uri, "--dp", "1", "--rank", "0", "--json", "--cursor-file", file]
+        first = self.python(*call, "--iterations", "100").stdout
+        second = self.python(*call).stdout
+        whole = self.python(*call[:-2]).stdout
+        self.assertEqual(first + second, whole)
+        self.assertEqual(len(whole.splitlines()), 280)
+
+    def test_failures_are_one_sentence_with_a_code_and_an_exit_status(self) -> None:
+        wrong = self.python("info", "file:///nowhere/at/all")
+        self.assertEqual((wrong.returncode, wrong.stderr.startswith("error[NO_NAMESPACE]: ")), (2, True), wrong.stderr)
+        self.assertEqual(wrong.stderr.count("\n"), 1)
+        wrong = self.python("consume", self.uri, "--dp", "2", "--json")
+        self.assertEqual(wrong.returncode, 2)
+        self.assertEqual(json.loads(wrong.stderr)["error"]["code"], "MESH_MISMATCH")
+        self.assertEqual(self.python("consume", self.uri, "--dp", "x").returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,187 @@
+"""Property: StreamingDataset hands out every share once and in order with any number of workers, resumes from what the loop got, and its
+tensors are the stored bytes. Method: files; numpy and torch where they are installed, else those tests are skipped with the reason.
+"""
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+from pathlib import Path
+from typing import Any
+
+from batchweave import BatchWeaveError, StreamingDataset, create_namespace, encode_safetensors
+from batchweave.tensors import Tensor
+
+ROOT = Path(__file__).parents[2]
+HAS_NUMPY = importlib.util.find_spec("numpy") is not None
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+needs_numpy = unittest.skipUnless(HAS_NUMPY, "numpy is not installed")
+needs_torch = unittest.skipUnless(HAS_TORCH, "torch is not installed")
+
+
+def token_slice(step: int, row: int, chunk: int, tokens: int = 4) -> bytes:
+    values = [step * 1_000 + row * 100 + chunk * 10 + i for i in range(tokens)]
+    data = b"".join(v.to_bytes(4, "little") for v in values)
+    return encode_safetensors({"input_ids": Tensor("I32", (tokens,), data), "flag": Tensor("BOOL", (1,), b"\1")})
+
+
+class Files(unittest.TestCase):
+    batches = 30
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.uri = Path(folder.name, "ns").as_uri()
+        namespace = create_namespace(self.uri, rows=4, chunks=2, durability="process-crash")
+        with namespace.producer("p") as p:
+            for step in range(self.batches):
+                p.append([token_slice(step, row, chunk) for row in range(4) for chunk in range(2)])
+        namespace.close()
+
+    def dataset(self, **settings: Any) -> StreamingDataset:
+        return StreamingDataset(self.uri, **{"mesh": {"dp": 2}, "rank": 1, **settings})
+
+    def code(self, call: Any) -> str:
+        with self.assertRaises(BatchWeaveError) as caught:
+            call()
+        return caught.exception.code
+
+
+class Plain(Files):
+    def test_iterates_stops_and_resumes_from_json_on_another_mesh(self) -> None:
+        dataset = self.dataset()
+        seen = []
+        for share in dataset:
+            seen.append((share.iteration, share.slices[0].step, share.slices[0].row))
+            if share.iteration == 9:
+                break
+        state = json.loads(json.dumps(dataset.state_dict()))
+        self.assertEqual((state["row"], state["iteration"]), (20, 10))
+        rest = [share.iteration for share in dataset]
+        self.assertEqual(rest, list(range(10, 60)), "another loop goes on")
+        self.assertEqual(list(dataset), [])
+        wider = self.dataset(mesh={"dp": 4}, rank=0)
+        wider.load_state_dict(state)
+        first = next(iter(wider))
+        self.assertEqual((first.iteration, first.cursor["row"], first.slices[0].step), (10, 20, 5))
+
+    def test_checkpoints_keep_the_last_and_every_rank_may_register(self) -> None:
+        dataset = self.dataset()
+        for share in dataset:
+            if share.iteration in (3, 5, 7):
+                dataset.checkpoint(f"iter-{share.iteration}", keep_last=2)
+                dataset.checkpoint(f"iter-{share.iteration}", keep_last=2)
+        self.assertEqual([c.id for c in dataset.list_checkpoints()], ["iter-7", "iter-5"])
+        dataset.release("iter-5")
+        self.assertEqual([(c.id, c.row, c.iteration) for c in dataset.list_checkpoints()], [("iter-7", 16, 8)])
+
+    def test_states_of_other_versions_and_namespaces_are_refused(self) -> None:
+        dataset = self.dataset()
+        state = dataset.state_dict()
+        self.assertEqual(self.code(lambda: dataset.load_state_dict({**state, "batchweave": 2})), "UNSUPPORTED_FORMAT")
+        self.assertEqual(self.code(lambda: dataset.load_state_dict({"epoch": 3})), "INVALID_ARGUMENT")
+        dataset.load_state_dict({"batchweave": 1, "namespace": "another", "row": 0, "iteration": 0})
+        self.assertEqual(self.code(lambda: next(iter(dataset))), "WRONG_NAMESPACE")
+        self.assertEqual(self.code(lambda: self.dataset(decode="pickle")), "INVALID_ARGUMENT")
+        self.assertEqual(self.code(lambda: self.dataset(broadcast=("dp",))), "INVALID_ARGUMENT")
+
+    def test_a_decode_hook_gets_the_bytes(self) -> None:
+        share = next(iter(self.dataset(decode=lambda data: len(data))))
+        self.assertEqual(share.data, [len(token_slice(0, 1, c)) for c in range(2)])
+
+    def test_nothing_uses_pickle(self) -> None:
+        for path in (ROOT / "python" / "batchweave").glob("*.py"):
+            text = path.read_text()
+            self.assertNotIn("import pickle", text, path)
+            self.assertNotIn("all_gather_object", text, path)
+
+    @needs_numpy
+    def test_numpy_tensors_are_views_of_the_slice(self) -> None:
+        import numpy
+
+        share = next(iter(self.dataset(decode="numpy", rows_per_rank=2)))
+        self.assertEqual(share["input_ids"].tolist(), [[200, 201, 202, 203, 210, 211, 212, 213], [300, 301, 302, 303, 310, 311, 312, 313]])
+        self.assertEqual(share["flag"].dtype, numpy.dtype("bool"))
+        whole = numpy.frombuffer(share.slices[0].bytes, dtype="u1")
+        self.assertTrue(numpy.shares_memory(share.data[0]["input_ids"], whole), "without copying")
+        back = encode_safetensors({"x": numpy.arange(3, dtype="i8"), "y": numpy.ones((2, 2), "f4")})
+        self.assertEqual(back, encode_safetensors({"x": Tensor("I64", (3,), numpy.arange(3).astype("<i8").tobytes()), "y": Tensor("F32", (2, 2), numpy.ones(4, "<f4").tobytes())}))
+
+
+@needs_torch
+class Torch(Files):
+    def ids(self, loader: Any, stop: int | None = None) -> list[tuple[int, int]]:
+        out = []
+        for share in loader:
+            out.append((share.iteration, int(share["input_ids"][0, 0])))
+            if stop is not None and share.iteration == stop:
+                break
+        return out
+
+    def setUp(self) -> None:
+        super().setUp()
+        warnings.simplefilter("ignore")
+
+    def test_any_number_of_workers_repeats_and_loses_nothing(self) -> None:
+        from torch.utils.data import DataLoader
+
+        plain = self.ids(self.dataset(decode="torch"))
+        self.assertEqual(len(plain), 60)
+        for workers in (0, 1, 3):
+            dataset = self.dataset(decode="torch")
+            self.assertEqual(self.ids(DataLoader(dataset, batch_size=None, num_workers=workers)), plain, workers)
+            if workers:
+                self.assertEqual(self.code(dataset.state_dict), "INVALID_ARGUMENT", "never a wrong state")
+
+    def test_the_loader_saves_what_the_loop_got_not_what_workers_read(self) -> None:
+        from batchweave import StreamingDataLoader
+
+        plain = self.ids(self.dataset(decode="torch"))
+        for workers in (0, 2):
+            loader = StreamingDataLoader(self.dataset(decode="torch"), num_workers=workers)
+            seen = self.ids(loader, stop=6)
+            self.assertEqual(loader.state_dict()["iteration"], 7)
+            seen += self.ids(loader, stop=11)
+            other = StreamingDataLoader(self.dataset(decode="torch"), num_workers=3 - workers)
+            other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+            self.assertEqual(seen + self.ids(other), plain)
+
+    def test_errors_of_workers_keep_their_code(self) -> None:
+        from batchweave import StreamingDataLoader
+
+        loader = StreamingDataLoader(self.dataset(decode="torch", layout="zigzag", mesh={"dp": 1, "cp": 2}), num_workers=1)
+        self.assertEqual(self.code(lambda: list(loader)), "MESH_MISMATCH")
+        self.assertEqual(self.code(lambda: StreamingDataLoader(self.dataset(), batch_size=4)), "INVALID_ARGUMENT")
+
+    def test_torch_tensors_are_views_and_bfloat16_survives(self) -> None:
+        import torch
+
+        share = next(iter(self.dataset(decode="torch")))
+        self.assertEqual(share["input_ids"].tolist(), [[100, 101, 102, 103, 110, 111, 112, 113]])
+        from batchweave import decode_safetensors
+        from batchweave.tensors import to_torch
+
+        given = {"w": torch.randn(3, 2).bfloat16(), "e": torch.empty(0, 4)}
+        tensors, _ = decode_safetensors(encode_safetensors(given))
+        self.assertTrue(torch.equal(to_torch(tensors["w"]), given["w"]))
+        self.assertEqual(tuple(to_torch(tensors["e"]).shape), (0, 4))
+
+    def test_a_device_mesh_says_where_a_rank_sits_and_one_rank_reads_for_its_peers(self) -> None:
+        script = ROOT / "python" / "tests" / "broadcast_worker.py"
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "MASTER_ADDR": "127.0.0.1"}
+        for variable in ("RANK", "WORLD_SIZE"):
+            env.pop(variable, None)
+        done = subprocess.run([sys.executable, str(script), self.uri], capture_output=True, text=True, env=env, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr[-2_000:])
+        result = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual(result["same"], True)
+        self.assertEqual(result["alone"], 4 * result["broadcast"], result)
+
+
+if __name__ == "__main__":
+    unittest.main()
