@@ -2,7 +2,6 @@
 import { BatchWeaveError } from "../errors.js";
 import {
   asSeq,
-  asVersion,
   type BatchMetadata,
   batchKey,
   type Descriptor,
@@ -12,13 +11,13 @@ import {
   encodeSlice,
   extentsMax,
   type Grid,
-  type Manifest,
   type SliceEncoding,
   type StoredSlice,
   type Version,
 } from "../format/index.js";
 import type { Holder, Log } from "../log/index.js";
 import { assertSlice, assertSliceCount } from "./batch-input.js";
+import { newestBase, uploadBase } from "./upload-base.js";
 
 /** What a batch carries besides its slices. */
 export interface BatchContent {
@@ -75,7 +74,8 @@ export class Upload {
     this.#encodeRuns();
     const extents = this.#extents;
     if (!extents || extents.length === 0) throw this.expired();
-    const name = this.#nextName();
+    // What expired once was uploaded on an old base; it must not happen again.
+    const name = this.#nextName(this.#attempt === 0 ? uploadBase(this.#log) : await newestBase(this.#log, signal));
     await Promise.all(extents.map((extent, i) => this.#log.store.put(batchKey(name, i), extent.body, { signal })));
     this.descriptor = { ...name, extents: extents.map((e) => e.entry) };
     return this.descriptor;
@@ -84,7 +84,7 @@ export class Upload {
   /** Uploads a batch that is larger than memory, extent by extent, while it is being made. */
   async sendStream(slices: AsyncIterable<Uint8Array>, grid: Grid, signal: AbortSignal): Promise<Descriptor> {
     this.#extents = undefined;
-    const name = this.#nextName();
+    const name = this.#nextName(await newestBase(this.#log, signal));
     const cells = grid.rows * grid.chunks;
     const entries: Extent[] = [];
     let run: StoredSlice[] = [];
@@ -125,9 +125,8 @@ export class Upload {
     );
   }
 
-  #nextName(): Omit<Descriptor, "extents"> {
+  #nextName(base: Version): Omit<Descriptor, "extents"> {
     const { producer, epoch, incarnation } = this.#holder;
-    const base = nameBase(this.#log.head.known);
     return {
       producer,
       epoch: epoch as Descriptor["epoch"],
@@ -165,19 +164,6 @@ export class Upload {
 function assertExtentCount(extents: number): void {
   if (extents <= extentsMax) return;
   throw new BatchWeaveError("LIMIT", `A batch can have ${extentsMax} extents. Raise extentBytesMax.`, { extentsMax });
-}
-
-/** Versions that share one base in the names of batches. */
-const baseStride = 64;
-
-/**
- * The base in a batch's name: at most the version known when the upload begins, and not below its cutoff. Keys with the same base
- * share a prefix, and on a file store that is a folder whose making costs more than a small batch; so it moves on only now and then.
- * A lower base is always safe: it can only make the upload expire sooner.
- */
-function nameBase(known: Manifest | undefined): Version {
-  if (!known) return asVersion(0);
-  return asVersion(Math.max(known.version - (known.version % baseStride), known.orphanCutoff));
 }
 
 function splitRuns(slices: readonly StoredSlice[], bytesMax: number): StoredSlice[][] {
