@@ -8,12 +8,13 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { type Namespace, openNamespace } from "batchweave";
 
-const root = fileURLToPath(new URL("../../../", import.meta.url));
+// Built, this file is three folders below the package.
+const root = resolve(fileURLToPath(import.meta.url), "../../../..");
 const cli = join(root, "dist/src/cli/main.js");
 const pipeline = join(root, "examples/multisource/pipeline.ts");
 const rankScript = fileURLToPath(new URL("./rank.js", import.meta.url));
