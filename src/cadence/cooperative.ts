@@ -140,11 +140,14 @@ export class CooperativePublisher implements Publisher {
 
   /** Somebody who waits looks soon; so does whoever has not seen a carrier for long; all others when it is time to let go of the bytes. */
   #lookDueMs(pending: readonly Descriptor[]): number {
-    const { confirmMs, patienceMs } = this.#settings;
+    const { patienceMs } = this.#settings;
     const now = this.#log.env.monotonic();
+    // A dead carrier is noticed by whoever looks next: in small pools, where few look, everybody looks more often.
+    const others = activeProducers(this.#log.head.known as Manifest) - 1;
+    const confirmMs = Math.min(this.#settings.confirmMs, Math.max(1, others) ** 2 * patienceMs);
     const oldestMs = this.#announced.get(pending[0] as Descriptor) ?? now;
     if (this.#lookDelayMs === 0) this.#lookDelayMs = 0.5 + this.#log.env.random();
-    const trusted = now - this.#carrierSeenAtMs < 2 * confirmMs;
+    const trusted = now - this.#carrierSeenAtMs < 2 * this.#settings.confirmMs;
     const urgentMs = Math.min(patienceMs / 2, urgentLookMs * 2 ** Math.min(this.#looksInVain, 10));
     const delayMs = this.#urgent ? urgentMs : (trusted ? confirmMs : patienceMs) * this.#lookDelayMs;
     return Math.max(oldestMs + delayMs, this.#lookedAtMs + Math.min(delayMs, patienceMs / 2)) - now;
