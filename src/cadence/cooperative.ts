@@ -30,7 +30,7 @@ type Resolved = { readonly [K in keyof CooperativeSettings]-?: number };
 const defaults: Resolved = {
   confirmMs: 75_000,
   patienceMs: 1_500,
-  intervalMsMax: 695,
+  intervalMsMax: 700,
   intervalMsMin: 100,
   requestBudget: 0.35,
 };
