@@ -1,6 +1,7 @@
 /** Whole immutable objects kept in memory, within a byte limit. */
 import { type LinkedAbort, linkAbort } from "./linked-abort.js";
 import type { CallOptions, ObjectStore } from "./object-store.js";
+import { withUploads } from "./uploads.js";
 
 /** Settings of {@link withCache}. */
 export interface CacheSettings {
@@ -125,6 +126,7 @@ export function withCache(store: ObjectStore, settings: CacheSettings): ObjectSt
   const { prefixes } = settings;
   const isKept = (key: string): boolean => prefixes === undefined || prefixes.some((prefix) => key.startsWith(prefix));
   return {
+    ...withUploads(store),
     uri: store.uri,
     create: (key, body, options) => store.create(key, body, options),
     async put(key, body, options) {

@@ -1,6 +1,7 @@
 /** At most so many calls at once. */
 import { BatchWeaveError } from "../errors.js";
 import type { CallOptions, ObjectStore } from "./object-store.js";
+import { withUploads } from "./uploads.js";
 
 /** First come, first served; whoever aborts leaves the queue. */
 class Gate {
@@ -61,6 +62,7 @@ export function withConcurrency(store: ObjectStore, callsMax: number): ObjectSto
   }
   const gate = new Gate(callsMax);
   return {
+    ...withUploads(store),
     uri: store.uri,
     create: (key, body, options) => gate.pass(() => store.create(key, body, options), options),
     put: (key, body, options) => gate.pass(() => store.put(key, body, options), options),

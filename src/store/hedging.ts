@@ -2,6 +2,7 @@
 import type { Env } from "../env/index.js";
 import { type LinkedAbort, linkAbort } from "./linked-abort.js";
 import type { ObjectStore } from "./object-store.js";
+import { withUploads } from "./uploads.js";
 
 /** Settings of {@link withHedging}. */
 export interface HedgingSettings {
@@ -130,6 +131,7 @@ async function firstToSucceed<T>(primary: Promise<T>, second: Promise<T>): Promi
 export function withHedging(store: ObjectStore, env: Env, settings: HedgingSettings = {}): ObjectStore {
   const hedger = new Hedger(env, settings);
   return {
+    ...withUploads(store),
     uri: store.uri,
     create: (key, body, options) => store.create(key, body, options),
     put: (key, body, options) => store.put(key, body, options),

@@ -27,4 +27,5 @@ export type {
 export { withPrefix } from "./prefix.js";
 export { assertSafe, type ProbeCase, type ProbeReport, type ProbeSettings, probePrefix, probeStore } from "./probe.js";
 export { type RetrySettings, withRetry } from "./retry.js";
+export type { S3Credentials, S3Encryption, S3StoreSettings } from "./s3-place.js";
 export { openStore, type StoreSettings } from "./uri.js";

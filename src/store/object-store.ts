@@ -56,4 +56,9 @@ export interface ObjectStore {
   list(prefix: string, options?: ListOptions): Promise<ListPage>;
   /** Deletes; absent keys are fine. Any number of keys. */
   delete(keys: readonly string[], options?: CallOptions): Promise<void>;
+  /**
+   * Gets rid of uploads below `prefix` that began more than `olderThanMs` ago and never became an object; gives their number. Only stores that
+   * can leave such leftovers have it.
+   */
+  abortUploads?(prefix: string, olderThanMs: number, options?: CallOptions): Promise<number>;
 }

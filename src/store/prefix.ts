@@ -58,4 +58,8 @@ class PrefixStore implements ObjectStore {
       options,
     );
   }
+
+  async abortUploads(prefix: string, olderThanMs: number, options?: CallOptions): Promise<number> {
+    return (await this.#store.abortUploads?.(this.#prefix + prefix, olderThanMs, options)) ?? 0;
+  }
 }

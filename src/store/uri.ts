@@ -4,9 +4,12 @@ import { BatchWeaveError } from "../errors.js";
 import { type FileStoreSettings, openFileStore } from "./file.js";
 import { MemoryStore } from "./memory.js";
 import type { ObjectStore } from "./object-store.js";
+import type { S3StoreSettings } from "./s3-place.js";
 
 /** Settings of {@link openStore}; each backend takes what concerns it. */
-export interface StoreSettings extends FileStoreSettings {}
+export interface StoreSettings extends FileStoreSettings {
+  s3?: S3StoreSettings | undefined;
+}
 
 type Opener = (uri: string, settings: StoreSettings, env: Env) => Promise<ObjectStore>;
 
@@ -14,6 +17,7 @@ type Opener = (uri: string, settings: StoreSettings, env: Env) => Promise<Object
 const openers: Readonly<Record<string, Opener>> = {
   memory: async (uri) => openMemory(uri.slice("memory:".length)),
   file: async (uri, settings, env) => openFileStore(pathOfFileUri(uri), env, settings),
+  s3: async (uri, settings, env) => (await import("./s3.js")).openS3Store(uri, env, settings.s3),
 };
 
 /** Named memory stores of this process. */

@@ -1,0 +1,36 @@
+/** `scheme://bucket/prefix`, the same for every cloud store. */
+import { BatchWeaveError } from "../errors.js";
+import { isKey } from "./key.js";
+
+/** Longest prefix: together with the longest key it stays below the 1,024 bytes that every store takes. */
+const prefixBytesMax = 120;
+
+/** Splits a URI into bucket (or container) and prefix, neither with a slash at its ends. */
+export function splitBucketUri(
+  uri: string,
+  scheme: string,
+  bucketWord: string,
+): { readonly bucket: string; readonly prefix: string } {
+  const parts = /^[a-z0-9]+:\/\/([^/?#]*)(\/[^?#]*)?([?#].*)?$/.exec(uri);
+  const bucket = parts?.[1] ?? "";
+  if (!parts || bucket === "" || bucket.includes("@") || parts[3] !== undefined) {
+    // A query or user part may be a secret: it is not repeated.
+    const shown = uri.replace(/\/\/[^/@]*@/, "//…@").replace(/[?#].*$/, "");
+    throw new BatchWeaveError(
+      "INVALID_ARGUMENT",
+      `"${shown}" does not name a ${bucketWord}; write ${scheme}://${bucketWord}/prefix, without user, "?" or "#"`,
+      { uri: shown },
+    );
+  }
+  return { bucket, prefix: (parts[2] ?? "").replace(/^\/+|\/+$/g, "") };
+}
+
+/** Throws INVALID_ARGUMENT unless the prefix is one that keys can follow. */
+export function assertBucketPrefix(uri: string, prefix: string): void {
+  if (prefix === "" || (isKey(prefix) && prefix.length <= prefixBytesMax)) return;
+  throw new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    `the prefix of ${uri} must be segments of A-Z a-z 0-9 . _ = - joined by single slashes, at most ${prefixBytesMax} bytes`,
+    { uri },
+  );
+}

@@ -1,0 +1,16 @@
+/**
+ * Property: the S3 store keeps every rule of a store against a real server.
+ * Method: the conformance suite against moto, which installs in a minute; skipped, and says so, where it cannot be had.
+ * `make test-stores` runs the same against servers of production grade.
+ */
+import { afterAll, test } from "vitest";
+import { describeStoreConformance } from "../store/conformance.js";
+import { openS3At, startMoto } from "./harness/s3-servers.js";
+
+const server = await startMoto();
+
+if ("skipped" in server) test("s3 on moto: conformance", (context) => context.skip(server.skipped));
+else {
+  afterAll(() => server.stop());
+  describeStoreConformance("s3 on moto", async () => ({ store: await openS3At(server) }));
+}
