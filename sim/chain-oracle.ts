@@ -82,6 +82,11 @@ export class ChainOracle {
     return this.#head;
   }
 
+  /** The oldest row left. */
+  get trimRow(): number {
+    return (this.#head?.steps.trim ?? 0) * (this.#spec?.grid.rows ?? 1);
+  }
+
   /** Highest version announced as deletable. */
   get boundary(): number {
     return this.#boundary.upTo;

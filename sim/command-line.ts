@@ -31,7 +31,7 @@ export const usage = `npm run sim -- [options]
   --replay SEED     one seed in detail; with --trace FILE its whole history as JSON lines,
                     with --minimize the fewest faults with which it still fails, with --only ID,ID nothing but those faults
   --planted         every planted bug must be caught; --bug TEXT only those named so
-  --workers N       threads (one per core)
+  --workers N       threads (one per core); 0 runs everything in this one
   --once            run each seed once instead of comparing two runs
   --until-failure   stop at the first seed that fails
   --json            end with one JSON line instead of the closing line`;
@@ -71,7 +71,7 @@ export function parseCommand(argv: readonly string[]): SimCommand {
     trace: values.trace,
     minimize: values.minimize,
     only: values.only === undefined ? undefined : new Set(values.only.split(",").filter((id) => id !== "")),
-    workers: whole("--workers", values.workers ?? String(availableParallelism()), 1),
+    workers: whole("--workers", values.workers ?? String(availableParallelism()), 0),
     twice: !values.once,
     untilFailure: values["until-failure"],
     json: values.json,

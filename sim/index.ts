@@ -5,6 +5,8 @@
  * May import: any room of src through its door. Nothing in src imports sim, and no packed file contains it.
  * Promises: one seed decides everything; the same seed gives the same trace, event by event.
  */
+
+export { type CadenceMinute, type CadenceRun, type CadenceRunOptions, runCadence } from "./cadence-run.js";
 export { type CallKind, callKinds, isWrite } from "./call-kind.js";
 export {
   type CallFault,
@@ -22,4 +24,3 @@ export { type Applied, SimStore, type SimStoreOptions } from "./sim-store.js";
 export { type ProcessContext, Simulation, type SimulationOptions } from "./simulation.js";
 export { formatTraceLine, Trace, type TraceLine } from "./trace.js";
 export { type ProcessExit, type RunEnd, type SimProcess, World } from "./world.js";
-export { type CadenceMinute, type CadenceRun, type CadenceRunOptions, runCadence } from "./cadence-run.js";

@@ -5,7 +5,6 @@ import { type Cursor, crc32, makeCursor } from "../src/format/index.js";
 import { drawShape, expectedShare, type JobShape, worldOf } from "./job-shape.js";
 import { Rng } from "./random.js";
 import type { ProcessContext } from "./simulation.js";
-import { commitCheckpoint } from "./stand-in-lifecycle.js";
 import { Violation } from "./violation.js";
 import type { Handle, WeaveStage } from "./weave-stage.js";
 import type { SimProcess } from "./world.js";
@@ -83,7 +82,7 @@ export class Job {
     for (const process of running) this.#stage.sim.world.crash(process);
     this.#start = this.#choose(from);
     const { grid, ranksMax } = this.#stage.plan;
-    const { row } = this.#start;
+    const row = this.#start?.row ?? 0;
     const keeps = mesh === "same" && (this.#shape.policy === "per-rank" || row % grid.rows === 0);
     if (!keeps) this.#shape = drawShape(this.#rng, grid, ranksMax, row);
     this.#positions = new Map();
@@ -96,15 +95,16 @@ export class Job {
   }
 
   /** A live checkpoint, which must still have its data; without one, the oldest row left. */
-  #choose(from: "newest" | "any"): Cursor {
+  #choose(from: "newest" | "any"): Cursor | undefined {
     const { head, spec } = this.#stage.oracle;
-    const uuid = spec?.uuid ?? "";
+    if (spec === undefined) return undefined;
+    const { uuid } = spec;
     const marks = [...(head?.checkpoints.get(this.name)?.live.values() ?? [])].sort((a, b) => b.row - a.row);
     if (marks.length > 0) {
       const mark = from === "newest" ? marks[0] : this.#rng.pick(marks);
       if (mark !== undefined) return makeCursor(uuid, mark.row, mark.iteration);
     }
-    return makeCursor(uuid, (head?.steps.trim ?? 0) * this.#stage.plan.grid.rows, 0);
+    return makeCursor(uuid, this.#stage.oracle.trimRow, 0);
   }
 
   #launch(rank: number): void {
@@ -120,7 +120,7 @@ export class Job {
     const from = this.#positions.get(rank) ?? this.#start;
     try {
       const consumer = await this.#open(handle, rank, from);
-      await this.#train(context, handle, consumer, rank, from);
+      await this.#train(context, consumer, rank, from);
       await consumer.return();
     } catch (error) {
       if (!isBatchWeaveError(error, "RECLAIMED")) throw error;
@@ -143,14 +143,13 @@ export class Job {
       rowsPerRank,
       from,
       environment: {},
-      pollDelayMs: 200,
-      pollDelayMsMax: 2000,
+      group: this.name,
       prefetchIterationsMax: this.#rng.pick([1, 4, 16]),
       prefetchBytesMax: this.#rng.pick([200, 5000, 1_000_000]),
     });
   }
 
-  async #train(context: ProcessContext, handle: Handle, consumer: Consumer, rank: number, from: Cursor): Promise<void> {
+  async #train(context: ProcessContext, consumer: Consumer, rank: number, from: Cursor): Promise<void> {
     const { plan, counts } = this.#stage;
     let at: { row: number; iteration: number } = from;
     for (;;) {
@@ -170,7 +169,7 @@ export class Job {
       counts.shares++;
       at = share.next;
       this.#positions.set(rank, share.next);
-      if (share.next.iteration % plan.checkpointEvery === 0) await this.#save(handle, rank, share.next);
+      if (share.next.iteration % plan.checkpointEvery === 0) await this.#save(consumer, rank, share.next);
       await context.env.sleep(context.env.random() * 2 * (this.#stage.healed ? 5 : plan.trainMs));
     }
   }
@@ -214,26 +213,42 @@ export class Job {
     this.#finished.set(rank, at.iteration);
   }
 
-  /** The framework's checkpoint is complete once every rank has saved; from then on any rank may commit it. */
-  async #save(handle: Handle, rank: number, cursor: Cursor): Promise<void> {
+  /** The framework's checkpoint is complete once every rank has saved; from then on any rank may register it, a slow one late. */
+  async #save(consumer: Consumer, rank: number, cursor: Cursor): Promise<void> {
     const save = this.#saves.get(cursor.iteration) ?? { cursor, ranks: new Set() };
     this.#saves.set(cursor.iteration, save);
     save.ranks.add(rank);
     if (save.cursor.row !== cursor.row)
       throw new Violation("projection", `${this.name}: ranks disagree about the row of iteration ${cursor.iteration}`);
-    if (save.ranks.size < worldOf(this.#shape)) return;
     const id = `g${this.#generation}-i${cursor.iteration}`;
-    this.#durable.set(id, cursor);
-    if (await commitCheckpoint(handle.log, this.name, id, cursor, this.#stage.plan.keepLast))
-      this.#stage.counts.checkpoints++;
+    if (save.ranks.size === worldOf(this.#shape)) {
+      this.#durable.set(id, cursor);
+      await this.#register(consumer, id, cursor);
+    } else if (this.#durable.size > 0 && this.#rng.chance(0.3)) {
+      const [late, where] = this.#rng.pick([...this.#durable].slice(-4));
+      await this.#register(consumer, late, where);
+    }
+  }
+
+  async #register(consumer: Consumer, id: string, cursor: Cursor): Promise<void> {
+    const { plan, counts, oracle } = this.#stage;
+    try {
+      await consumer.checkpoint(id, cursor, { keepLast: plan.keepLast });
+      counts.checkpoints++;
+    } catch (error) {
+      const group = oracle.head?.checkpoints.get(this.name);
+      const released = isBatchWeaveError(error, "CHECKPOINT_RELEASED") && group?.released.includes(id);
+      const passed = isBatchWeaveError(error, "RECLAIMED") && cursor.row < oracle.trimRow;
+      if (!released && !passed) throw error;
+      counts.refusedCheckpoints++;
+    }
   }
 
   /** RECLAIMED is only true when the row is behind the trim. */
   #judgeReclaimed(at: Cursor): void {
     this.#stage.counts.reclaimedReaders++;
-    const { head } = this.#stage.oracle;
+    const { trimRow } = this.#stage.oracle;
     const { rows } = this.#stage.plan.grid;
-    const trimRow = (head?.steps.trim ?? 0) * rows;
     if (Math.floor(at.row / rows) * rows >= trimRow)
       throw new Violation("reclaimed", `${this.name} at row ${at.row} was told RECLAIMED; the trim is row ${trimRow}`);
   }

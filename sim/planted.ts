@@ -9,42 +9,25 @@ import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, wri
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 
-/** One safety check and how to take it out. */
-export interface PlantedBug {
-  readonly name: string;
-  /** Number in HAZARDS.md, or a word for what it breaks. */
-  readonly hazard: number | string;
+/** One change of a compiled file. */
+export interface Edit {
   /** Compiled file, relative to `dist`: `src/log/commit.js`. */
   readonly file: string;
   /** Occurs exactly once in that file, as compiled. */
   readonly find: string;
   readonly replace: string;
+}
+
+/** One safety check and how to take it out. */
+export interface PlantedBug {
+  readonly name: string;
+  /** Number in HAZARDS.md, or a word for what it breaks. */
+  readonly hazard: number | string;
+  /** What is changed; more than one edit where a second check would hide that the first is gone. */
+  readonly edits: readonly Edit[];
   /** Scenario that must catch it; `chaos` unless told. */
   readonly scenario?: string | undefined;
 }
-
-/** Every planted bug of the product. */
-export const plantedBugs: readonly PlantedBug[] = [];
-
-/** Bugs in the toy log: they show that planting works, whatever the product looks like. */
-export const toyBugs: readonly PlantedBug[] = [
-  {
-    name: "toy: trusting a 412",
-    hazard: 3,
-    file: "sim/chain-cast.js",
-    find: "if (new TextDecoder().decode(winner) === entry)",
-    replace: "if (false)",
-    scenario: "chain",
-  },
-  {
-    name: "toy: absence taken for failure",
-    hazard: 2,
-    file: "sim/chain-cast.js",
-    find: "if (winner === undefined)\n                continue;",
-    replace: "if (winner === undefined) { n++; continue; }",
-    scenario: "chain",
-  },
-];
 
 /** What came of one planted bug. */
 export interface PlantedResult {
@@ -80,21 +63,25 @@ export interface SoakLine {
 /** What an edit that does not even run fails with, rather than a broken promise. */
 const notACatch = ["SyntaxError", "ReferenceError", "determinism", "activity"];
 
-/** Copies a build and applies the edit; returns the copy's folder, which the caller removes. Throws unless `find` occurs exactly once. */
+/** Copies a build and applies the edits; returns the copy's folder, which the caller removes. Throws unless each `find` occurs exactly once. */
 export function plant(dist: string, bug: PlantedBug): string {
-  const source = readFileSync(join(dist, bug.file), "utf8");
-  const count = source.split(bug.find).length - 1;
-  if (count !== 1) {
-    throw new Error(
-      `planted bug "${bug.name}": its text occurs ${count} times in ${bug.file}, not once; update sim/planted.ts`,
+  const edited = new Map<string, string>();
+  for (const { file, find, replace } of bug.edits) {
+    const source = edited.get(file) ?? readFileSync(join(dist, file), "utf8");
+    const count = source.split(find).length - 1;
+    if (count !== 1) {
+      throw new Error(
+        `planted bug "${bug.name}": its text occurs ${count} times in ${file}, not once; update sim/planted-bugs.ts`,
+      );
+    }
+    edited.set(
+      file,
+      source.replace(find, () => replace),
     );
   }
   const folder = mkdtempSync(join(tmpdir(), "batchweave-planted-"));
   cpSync(dist, join(folder, "dist"), { recursive: true, filter: (path) => !/\.(d\.ts|tsbuildinfo)$/.test(path) });
-  writeFileSync(
-    join(folder, "dist", bug.file),
-    source.replace(bug.find, () => bug.replace),
-  );
+  for (const [file, text] of edited) writeFileSync(join(folder, "dist", file), text);
   writeFileSync(join(folder, "package.json"), '{ "name": "batchweave", "type": "module" }\n');
   const modules = join(dirname(dist), "node_modules");
   if (existsSync(modules)) symlinkSync(modules, join(folder, "node_modules"));

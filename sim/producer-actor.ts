@@ -14,6 +14,8 @@ export interface Errand {
   readonly id: string;
   /** Batches of the id in all after which it stops; asked before every append. */
   target(counter: number): number;
+  /** In and out: append at once, commit at once. */
+  readonly isVisit?: boolean | undefined;
 }
 
 /** What one opening of a producer does in its own way. */
@@ -47,7 +49,7 @@ async function session(
   rng: Rng,
 ): Promise<boolean> {
   const { id } = errand;
-  const habits = drawHabits(stage, rng);
+  const habits = drawHabits(stage, rng, errand.isVisit === true);
   const takeover = rng.chance(0.9);
   let producer: Producer | undefined;
   try {
@@ -114,15 +116,15 @@ async function* streamed(context: ProcessContext, slices: readonly Uint8Array[],
   }
 }
 
-function drawHabits(stage: WeaveStage, rng: Rng): Habits {
+function drawHabits(stage: WeaveStage, rng: Rng, isVisit: boolean): Habits {
   return {
-    gapMs: stage.plan.appendGapMs * rng.between(0.3, 1.7),
+    gapMs: isVisit ? 5 : stage.plan.appendGapMs * rng.between(0.3, 1.7),
     flushRate: rng.chance(0.3) ? 0.2 : 0.02,
     reopenRate: 0.01,
     streamRate: rng.chance(0.3) ? 0.3 : 0,
-    extentBytesMax: rng.chance(0.5) ? rng.pick([60, 150, 400]) : 1_000_000,
+    extentBytesMax: rng.chance(0.25) ? rng.pick([100, 250, 600]) : 1_000_000,
     bufferedBatchesMax: rng.pick([1, 4, 64]),
-    cadence: drawCadence(stage, rng),
+    cadence: isVisit && rng.chance(0.7) ? { kind: "interval", intervalMs: 20 } : drawCadence(stage, rng),
   };
 }
 

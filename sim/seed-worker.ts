@@ -1,7 +1,7 @@
 /** A worker thread that runs one seed after another as it is told. */
 import { parentPort, workerData } from "node:worker_threads";
 import { scenarios } from "./scenario.js";
-import { runSeed, runSeedTwice, type SeedResult } from "./seed-run.js";
+import { runSeedQuickly, runSeedTwice, type SeedResult } from "./seed-run.js";
 
 /** What the pool sends. */
 export interface SeedJob {
@@ -14,7 +14,7 @@ export interface SeedJob {
 export async function runJob(job: SeedJob): Promise<SeedResult> {
   const scenario = scenarios.get(job.scenario);
   if (scenario === undefined) throw new Error(`no scenario is called ${job.scenario}`);
-  return job.twice ? runSeedTwice(scenario, job.seed) : runSeed(scenario, job.seed);
+  return job.twice ? runSeedTwice(scenario, job.seed) : runSeedQuickly(scenario, job.seed);
 }
 
 // Test runners have worker threads of their own; only the pool's answer to jobs.

@@ -1,12 +1,11 @@
 /** The real code on stage: producers, guests, training jobs, reclaimers and whoever closes the log, watched by the oracle. */
-import type { Version } from "../src/format/index.js";
+import { ReclaimLoop } from "../src/lifecycle/index.js";
 import { Head } from "../src/log/index.js";
 import { Job } from "./job-actor.js";
 import { produce } from "./producer-actor.js";
 import { Rng } from "./random.js";
 import type { Cast } from "./scenario.js";
 import type { ProcessContext, Simulation } from "./simulation.js";
-import { reclaimOnce } from "./stand-in-lifecycle.js";
 import { Violation } from "./violation.js";
 import { drawPlan, type WeaveSettings } from "./weave-settings.js";
 import { WeaveStage } from "./weave-stage.js";
@@ -14,8 +13,9 @@ import type { SimProcess } from "./world.js";
 
 /** Batches that every producer still has to commit once the faults are over. */
 const batchesAfterFaults = 3;
-/** Longer than anybody waits for a commit once nothing goes wrong. */
-const graceAfterFaultsMs = 120_000;
+const versionsKeptAfterFaults = 1000;
+/** Processes that open the guests' ids in turn. */
+const visitors = 3;
 
 /** Someone who is always restarted until its part is over. */
 interface Role {
@@ -42,7 +42,7 @@ class Weave implements Cast {
     this.#stage = stage;
     sim.world.onExit = (process) => this.#onExit(process);
     for (const id of plan.producers) this.#addProducer(id);
-    for (let i = 0; i < (plan.guests.length > 0 ? 2 : 0); i++) this.#addVisitor(`visitor-${i}`);
+    if (plan.guests.length > 0) for (let i = 0; i < visitors; i++) this.#addVisitor(i);
     for (let i = 0; i < plan.reclaimers; i++) this.#addReclaimer(`reclaimer-${i}`);
     for (const role of this.#roles) sim.world.after(rng.exponential(300), () => this.#play(role));
     this.#jobs = Array.from({ length: plan.jobs }, (_, i) => new Job(stage, `job-${i}`));
@@ -60,36 +60,40 @@ class Weave implements Cast {
     this.#addRole(id, main, () => this.#reached(id) || this.#closed);
   }
 
-  #addVisitor(name: string): void {
+  #addVisitor(number: number): void {
     const main = async (context: ProcessContext): Promise<void> => {
       const rng = new Rng(this.#stage.sim.world.seed, `visits/${context.process.label}`);
-      while (!this.#stage.healed && this.#stage.oracle.head?.closed !== true) {
-        const id = rng.pick(this.#stage.plan.guests);
+      const own = this.#stage.plan.guests.filter((_, i) => i % visitors === number);
+      for (let visit = 0; !this.#stage.healed && this.#stage.oracle.head?.closed !== true; visit++) {
+        // They come in rounds, with silence in between that is long enough for all of them to be moved out.
+        if (visit > 0 && visit % own.length === 0) await context.env.sleep(rng.exponential(8000));
+        const id = rng.chance(0.05) ? rng.pick(this.#stage.plan.guests) : (own[visit % own.length] as string);
         const count = 1 + rng.below(2);
         let first: number | undefined;
         const target = (counter: number): number => {
           first ??= counter;
           return first + count;
         };
-        await produce(this.#stage, context, { id, target });
-        await context.env.sleep(rng.exponential(300));
+        await produce(this.#stage, context, { id, target, isVisit: true });
       }
     };
-    this.#addRole(name, main, () => this.#stage.healed);
+    this.#addRole(`visitor-${number}`, main, () => this.#stage.healed);
   }
 
   #addReclaimer(name: string): void {
-    const { plan } = this.#stage;
+    const { plan, counts } = this.#stage;
     const main = async (context: ProcessContext): Promise<void> => {
       const { log } = await this.#stage.open(context);
-      // Which version was the head when: the grace is counted on this process's own clock, and only ever chooses.
-      const seen: { readonly version: Version; readonly atMs: number }[] = [];
+      // Once nothing goes wrong any more, nobody may be cut off by a clock that was set wrong before.
+      const grace = this.#stage.healed
+        ? { graceMs: 0, keepVersions: versionsKeptAfterFaults }
+        : { graceMs: plan.graceMs, keepVersions: plan.keepVersions };
+      const loop = new ReclaimLoop(log, { ...grace, fullEvery: 4 });
       while (!this.#closed) {
         await context.env.sleep(context.env.random() * 2 * plan.reclaimGapMs);
-        seen.push({ version: (await log.head.jump()).version, atMs: context.env.monotonic() });
-        const since = context.env.monotonic() - (this.#stage.healed ? graceAfterFaultsMs : plan.graceMs);
-        const old = seen.findLast(({ atMs }) => atMs <= since);
-        if (old !== undefined) await reclaimOnce(log, old.version);
+        const report = await loop.once();
+        counts.reclaims++;
+        context.note("reclaimed", `trim ${report.trim.after} cutoff ${report.cutoff.after}`, report.version);
       }
     };
     this.#addRole(name, main, () => this.#closed);
@@ -154,6 +158,9 @@ class Weave implements Cast {
     this.#targets = new Map(
       plan.producers.map((id, i) => [id, plan.order === "lanes" ? most : (counters[i] as number)]),
     );
+    for (const [process, role] of this.#byProcess) {
+      if (role.name.startsWith("reclaimer")) this.#stage.sim.world.crash(process);
+    }
     for (const role of this.#roles) this.#replace(role);
     if (plan.closesEarly) this.#close();
     else this.#closeWhenDone();
@@ -210,11 +217,25 @@ class Weave implements Cast {
     return { ...counts, ...oracle.counts, silentMoved: moved, silentReturned: returned, steps: oracle.steps.length };
   }
 
+  /** A rack stands still and comes back bit by bit: writers in the middle of a commit, and readers that stand at the same version. */
+  #freeze(rng: Rng): () => void {
+    const { world } = this.#stage.sim;
+    const isFrozen = world.processes.filter((p) => p.alive && !p.name.startsWith("reclaimer") && rng.chance(0.6));
+    const baseMs = rng.between(5000, 40_000);
+    const delays = isFrozen.map(() => baseMs + rng.exponential(1500));
+    return () => {
+      isFrozen.forEach((process, i) => {
+        world.pause(process, delays[i] as number);
+      });
+    };
+  }
+
   readonly strike = (kind: string, rng: Rng): (() => void) | undefined => {
     if (kind === "secondHolder") {
       const role = rng.pick(this.#roles);
       return role.over() ? undefined : () => this.#play(role);
     }
+    if (kind === "freeze") return this.#freeze(rng);
     const job = this.#jobs.length > 0 ? rng.pick(this.#jobs) : undefined;
     if (job === undefined || this.#stage.oracle.head === undefined) return undefined;
     if (kind === "rollback") return () => job.restart("any");

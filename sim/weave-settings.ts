@@ -29,6 +29,8 @@ export interface WeaveSettings {
   readonly keepLast?: Drawn<number> | undefined;
   /** How long ago a version must have been the head before what is older may go. */
   readonly graceMs?: Drawn<number> | undefined;
+  /** And how many versions ago. */
+  readonly keepVersions?: Drawn<number> | undefined;
   readonly reclaimGapMs?: Drawn<number> | undefined;
   /** Share of runs in which the log is closed while producers still append. */
   readonly earlyCloseRate?: number | undefined;
@@ -52,6 +54,7 @@ export interface WeavePlan {
   readonly checkpointEvery: number;
   readonly keepLast: number;
   readonly graceMs: number;
+  readonly keepVersions: number;
   readonly reclaimGapMs: number;
   readonly closesEarly: boolean;
 }
@@ -82,6 +85,7 @@ export function drawPlan(settings: WeaveSettings, rng: Rng): WeavePlan {
     checkpointEvery: draw(rng, settings.checkpointEvery ?? 10),
     keepLast: draw(rng, settings.keepLast ?? 2),
     graceMs: draw(rng, settings.graceMs ?? 10_000),
+    keepVersions: draw(rng, settings.keepVersions ?? 16),
     reclaimGapMs: draw(rng, settings.reclaimGapMs ?? 5000),
     closesEarly: rng.chance(settings.earlyCloseRate ?? 0),
   };

@@ -13,7 +13,7 @@ import { Violation } from "./violation.js";
 import type { WeavePlan } from "./weave-settings.js";
 
 /** Producers are moved to tables early, so that short runs see it. */
-const silence = { silentVersions: 40, inlineProducersMin: 8 } as const;
+const silence = { silentVersions: 16, inlineProducersMin: 8 } as const;
 
 const uri = "sim://run";
 
@@ -30,6 +30,8 @@ export interface WeaveCounts {
   damagedReads: number;
   checkpoints: number;
   jobRestarts: number;
+  reclaims: number;
+  refusedCheckpoints: number;
   conflicts: number;
   carried: number;
 }
@@ -58,6 +60,8 @@ export class WeaveStage {
     damagedReads: 0,
     checkpoints: 0,
     jobRestarts: 0,
+    reclaims: 0,
+    refusedCheckpoints: 0,
     conflicts: 0,
     carried: 0,
   };

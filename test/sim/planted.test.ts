@@ -7,7 +7,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { parseCommand } from "../../sim/command-line.js";
-import { type PlantedBug, plant, plantedBugs, runPlanted } from "../../sim/planted.js";
+import { type PlantedBug, plant, runPlanted } from "../../sim/planted.js";
+import { plantedBugs } from "../../sim/planted-bugs.js";
 
 let root = "";
 let dist = "";
@@ -37,9 +38,7 @@ afterAll(() => {
 const bug = (find: string, replace: string): PlantedBug => ({
   name: find,
   hazard: 1,
-  file: "src/rule.js",
-  find,
-  replace,
+  edits: [{ file: "src/rule.js", find, replace }],
 });
 
 test("caught, escaped, broken", async () => {
@@ -85,8 +84,10 @@ test("the package holds compiled product code only, and that knows nothing of pl
 test("planted bugs have names of their own and files that can exist", () => {
   expect(new Set(plantedBugs.map((each) => each.name)).size).toBe(plantedBugs.length);
   for (const each of plantedBugs) {
-    expect(existsSync(each.file.replace(/\.js$/, ".ts")), `${each.name}: ${each.file}`).toBe(true);
-    expect(each.find).not.toBe(each.replace);
+    for (const { file, find, replace } of each.edits) {
+      expect(existsSync(file.replace(/\.js$/, ".ts")), `${each.name}: ${file}`).toBe(true);
+      expect(find).not.toBe(replace);
+    }
   }
 });
 
