@@ -13,6 +13,8 @@ export class WorkerProcess {
     this.#child = fork(fileURLToPath(url), [JSON.stringify(argument)], {
       serialization: "advanced",
       stdio: ["ignore", "ignore", "inherit", "ipc"],
+      // Tests run the sources as they are.
+      execArgv: url.pathname.endsWith(".ts") ? ["--import", "tsx"] : [],
     });
     this.#child.on("message", (message) => this.#take()?.resolve(message as never));
     this.#exited = new Promise((resolve) => {

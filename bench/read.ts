@@ -1,0 +1,181 @@
+/**
+ * What one rank reads to get its slice: bytes read per byte wanted, requests per slice, and the time of one share against a bare
+ * range read of the same bytes. Two ways: `targeted`, the real consumer; `dense`, what a loader without slice tables would do: the whole
+ * batch, then filter. Ranks are logical, each with a handle of its own, and read one after another. A batch has one slice per rank.
+ *
+ * Bytes and requests count everything a rank does from opening the namespace on: manifests, index, footers, slices. Every share is
+ * read when it is asked for, not ahead, and in turn with the bare read, whose place is known beforehand; the file system's cache is warm for both.
+ */
+import { pathToFileURL } from "node:url";
+import { crc32 } from "../src/format/index.js";
+import { createNamespace, openFileStore, openNamespace, systemEnv } from "../src/index.js";
+import { number, numbers, readOptions } from "./harness/options.js";
+import { makePayloads } from "./harness/payload.js";
+import { Report } from "./harness/report.js";
+import { inScratchFolder } from "./harness/scratch-folder.js";
+import { median, quantile } from "./harness/statistics.js";
+
+export const summary =
+  "slices of ranks against bare range reads and whole batches [--ranks 8,32,128] [--slices 100e3,1e6] [--megabytes 256] [--folder DIR]";
+
+const stepsMin = 4;
+const stepsMax = 64;
+/** Whole batches read for one row of `dense`: its amplification does not need more. */
+const denseReadsMax = 24;
+
+interface Place {
+  readonly key: string;
+  readonly offset: number;
+  readonly length: number;
+  readonly crc: number;
+}
+
+interface Log {
+  readonly folder: string;
+  readonly uri: string;
+  readonly ranks: number;
+  readonly sliceBytes: number;
+  readonly steps: number;
+  /** Of each step, of each rank. */
+  readonly places: readonly (readonly Place[])[];
+}
+
+interface Reading {
+  bytesWanted: number;
+  bytesRead: number;
+  requests: number;
+  slices: number;
+  readonly ms: number[];
+  readonly bareMs: number[];
+}
+
+async function write(folder: string, ranks: number, sliceBytes: number, bytesMax: number): Promise<Log> {
+  const uri = pathToFileURL(folder).href;
+  const steps = Math.min(stepsMax, Math.max(stepsMin, Math.floor(bytesMax / (ranks * sliceBytes))));
+  // How durable the objects are makes no difference to reading them.
+  const options = { storeSettings: { durability: "process-crash" } } as const;
+  const namespace = await createNamespace(uri, { grid: { rows: ranks, chunks: 1 } }, options);
+  const payloads = makePayloads(8, sliceBytes, 1);
+  const crcs = payloads.map((payload) => crc32(payload));
+  const producer = await namespace.producer({ id: "producer" });
+  const of = (step: number, rank: number): number => (step * 7 + rank) % payloads.length;
+  for (let step = 0; step < steps; step++)
+    await producer.append(Array.from({ length: ranks }, (_, rank) => payloads[of(step, rank)] as Uint8Array));
+  await producer.close();
+  await namespace.close();
+  const places: Place[][] = [];
+  for (let step = 0; step < steps; step++) {
+    const { keys } = await namespace.inspect(step);
+    places.push(
+      Array.from({ length: ranks }, (_, rank) => ({
+        key: keys[0] as string,
+        offset: rank * sliceBytes,
+        length: sliceBytes,
+        crc: crcs[of(step, rank)] as number,
+      })),
+    );
+  }
+  return { folder, uri, ranks, sliceBytes, steps, places };
+}
+
+async function timed<T>(into: number[], call: () => Promise<T>): Promise<T> {
+  const begun = performance.now();
+  const result = await call();
+  into.push(performance.now() - begun);
+  return result;
+}
+
+function check(bytes: Uint8Array | undefined, place: Place): void {
+  if (bytes?.length !== place.length || crc32(bytes) !== place.crc)
+    throw new Error(`${place.key} at ${place.offset} did not give the bytes that were written there.`);
+}
+
+const newReading = (): Reading => ({ bytesWanted: 0, bytesRead: 0, requests: 0, slices: 0, ms: [], bareMs: [] });
+
+/** One rank's whole run through the log with the real consumer; a bare read of the same slice before or after each share. */
+async function readTargeted(log: Log, rank: number, reading: Reading): Promise<void> {
+  const bare = await openFileStore(log.folder, systemEnv);
+  const namespace = await openNamespace(log.uri);
+  const consumer = await namespace.consumer({
+    mesh: { dp: log.ranks },
+    rank,
+    environment: {},
+    prefetchIterationsMax: 1,
+  });
+  // Without reading ahead the next share is begun when the one before is taken: so time both in runs, and let the runs take turns.
+  const readBare = async (): Promise<void> => {
+    for (const step of log.places) {
+      const place = step[rank] as Place;
+      check(await timed(reading.bareMs, () => bare.getRange(place.key, place.offset, place.length)), place);
+    }
+  };
+  if (rank % 2 === 0) await readBare();
+  for (const step of log.places) {
+    const { value: share } = await timed(reading.ms, () => consumer.next());
+    check(share?.slices[0]?.bytes, step[rank] as Place);
+  }
+  await consumer.return();
+  if (rank % 2 === 1) await readBare();
+  reading.requests += namespace.metrics.value("batchweave_store_requests_total");
+  reading.bytesRead += namespace.metrics.value("batchweave_store_received_bytes_total");
+  reading.slices += log.steps;
+  reading.bytesWanted += log.steps * log.sliceBytes;
+}
+
+/** The whole batch, then filter: as few ranks and steps as the limit allows, since every read is alike. */
+async function readDense(log: Log, reading: Reading): Promise<void> {
+  const bare = await openFileStore(log.folder, systemEnv);
+  const stepsEach = Math.min(log.steps, denseReadsMax);
+  const ranks = Math.max(1, Math.floor(denseReadsMax / stepsEach));
+  for (let rank = 0; rank < ranks; rank++) {
+    const namespace = await openNamespace(log.uri);
+    for (const step of log.places.slice(0, stepsEach)) {
+      const place = step[rank] as Place;
+      const whole = await timed(reading.ms, async () => {
+        const bytes = (await bare.get(place.key)) as Uint8Array;
+        check(bytes.subarray(place.offset, place.offset + place.length), place);
+        return bytes;
+      });
+      check(await timed(reading.bareMs, () => bare.getRange(place.key, place.offset, place.length)), place);
+      reading.bytesRead += whole.length;
+      reading.requests++;
+      reading.slices++;
+      reading.bytesWanted += place.length;
+    }
+    reading.requests += namespace.metrics.value("batchweave_store_requests_total");
+    reading.bytesRead += namespace.metrics.value("batchweave_store_received_bytes_total");
+  }
+}
+
+function tell(report: Report, mode: "targeted" | "dense", log: Log, reading: Reading): void {
+  report.row(
+    {
+      mode,
+      ranks: log.ranks,
+      sliceBytes: log.sliceBytes,
+      amplification: reading.bytesRead / reading.bytesWanted,
+      requestsPerSlice: reading.requests / reading.slices,
+      p50Ratio: median(reading.ms) / median(reading.bareMs),
+      p95Ratio: quantile(reading.ms, 0.95) / quantile(reading.bareMs, 0.95),
+    },
+    { p50Ms: median(reading.ms), bareP50Ms: median(reading.bareMs) },
+  );
+}
+
+export async function run(args: string[]): Promise<void> {
+  const options = readOptions(args, ["ranks", "slices", "megabytes", "folder"]);
+  const report = new Report("read", options.json);
+  const bytesMax = number(options.megabytes, 256) * 1e6;
+  for (const sliceBytes of numbers(options.slices, [100_000, 1_000_000]))
+    for (const ranks of numbers(options.ranks, [8, 32, 128]))
+      await inScratchFolder(options.folder, async (folder) => {
+        const log = await write(folder, ranks, sliceBytes, bytesMax);
+        const targeted = newReading();
+        for (let rank = 0; rank < ranks; rank++) await readTargeted(log, rank, targeted);
+        tell(report, "targeted", log, targeted);
+        const dense = newReading();
+        await readDense(log, dense);
+        tell(report, "dense", log, dense);
+      });
+  report.end();
+}
