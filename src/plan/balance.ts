@@ -91,7 +91,12 @@ export function balanceBins(problem: BalanceProblem, settings: BalanceSettings =
   if (typeof method === "function") {
     result.set(method(problem));
   } else if (level === "all" && groupSize === 1) {
-    result.set(spread(solve(problem, method, bins, problem.capacity, problem.start), problem));
+    result.set(
+      spread(
+        solve(problem, method, bins, problem.capacity, () => problem.start),
+        problem,
+      ),
+    );
   } else if (level === "all" || level === "across-ranks") {
     balanceInTwo(problem, method, level === "all", groupSize, result);
   } else {
@@ -126,7 +131,7 @@ function balanceInTwo(
   const startGroups = start.map((bin) => Math.floor(bin / width));
   // The last group may be narrower: its start is then the only safe choice for what it holds.
   const even = buckets % groupSize === 0;
-  const byGroup = even ? solve(problem, method, groups, groupCapacity, startGroups) : startGroups;
+  const byGroup = even ? solve(problem, "greedy", groups, groupCapacity, () => startGroups) : startGroups;
   const binsOf = (group: number): number[] =>
     Array.from({ length: Math.min(width, bins - group * width) }, (_, i) => group * width + i);
   try {
@@ -157,13 +162,14 @@ function balanceParts(
   members.forEach((items, part) => {
     const own = binsOf(part);
     const local = pick(columns, items);
-    const index = new Map(own.map((bin, i) => [bin, i]));
-    const begin = Int32Array.from(items, (i) => index.get(start[i] as number) ?? -1);
-    const isWhole = !begin.includes(-1);
-    const known = isWhole ? begin : undefined;
+    const known = (): Int32Array | undefined => {
+      const index = new Map(own.map((bin, i) => [bin, i]));
+      const begin = Int32Array.from(items, (i) => index.get(start[i] as number) ?? -1);
+      return begin.includes(-1) ? undefined : begin;
+    };
     const solved =
       method === "arrival"
-        ? (known ?? arrivalAssignment(local, own.length, capacity))
+        ? (known() ?? arrivalAssignment(local, own.length, capacity))
         : solve({ ...problem, columns: local }, method, own.length, capacity, known);
     items.forEach((item, i) => {
       result[item] = own[solved[i] as number] as number;
@@ -172,7 +178,11 @@ function balanceParts(
 }
 
 function pick(columns: CostColumns, items: readonly number[]): CostColumns {
-  const column = (from: Float64Array): Float64Array => Float64Array.from(items, (i) => from[i] as number);
+  const column = (from: Float64Array): Float64Array => {
+    const out = new Float64Array(items.length);
+    for (let i = 0; i < items.length; i++) out[i] = from[items[i] as number] as number;
+    return out;
+  };
   return { compute: column(columns.compute), memory: column(columns.memory), tokens: column(columns.tokens) };
 }
 
@@ -181,11 +191,11 @@ function solve(
   method: "greedy" | "karmarkar-karp",
   bins: number,
   capacity: BinCapacity,
-  start: Int32Array | undefined,
+  start: () => Int32Array | undefined,
 ): Int32Array {
   const solved = method === "greedy" ? greedy(columns, bins, capacity) : differencing(columns, bins, capacity);
   if (solved) return solved;
-  const assignment = Int32Array.from(start ?? tightAssignment(columns, bins, capacity));
+  const assignment = Int32Array.from(start() ?? tightAssignment(columns, bins, capacity));
   refine(assignment, loadsOf(assignment, bins, columns, capacity), columns);
   return assignment;
 }

@@ -56,6 +56,7 @@ class Merger {
   readonly #bins: number;
   readonly #next: Int32Array;
   readonly #scratch: Partial;
+  readonly #order = new Uint32Array(48);
   #made = 0;
 
   constructor(bins: number, next: Int32Array) {
@@ -124,21 +125,37 @@ class Merger {
   /** `[0, from)` is sorted, `[from + gap, …)` is not: sorts the latter and merges the two. */
   #mergeTail(a: Partial, from: number, gap: number, changed: number): void {
     const tail = from + gap;
-    const order = descending(a.sums.subarray(tail, tail + changed));
+    const { sums, heads, tails } = a;
+    const order = this.#sortTail(sums, tail, changed);
     const out = this.#scratch;
-    let [i, j] = [0, 0];
+    let i = 0;
+    let j = 0;
     for (let at = 0; at < from + changed; at++) {
       const late = tail + (order[j] as number);
-      const isEarly = j >= changed || (i < from && (a.sums[i] as number) >= (a.sums[late] as number));
+      const isEarly = j >= changed || (i < from && (sums[i] as number) >= (sums[late] as number));
       const k = isEarly ? i++ : late;
       if (!isEarly) j++;
-      out.sums[at] = a.sums[k] as number;
-      out.heads[at] = a.heads[k] as number;
-      out.tails[at] = a.tails[k] as number;
+      out.sums[at] = sums[k] as number;
+      out.heads[at] = heads[k] as number;
+      out.tails[at] = tails[k] as number;
     }
-    a.sums.set(out.sums);
-    a.heads.set(out.heads);
-    a.tails.set(out.tails);
+    sums.set(out.sums);
+    heads.set(out.heads);
+    tails.set(out.tails);
+  }
+
+  /** Offsets of the changed bins from the largest on; a few are sorted in place, without the cost of setting up. */
+  #sortTail(sums: Float64Array, tail: number, changed: number): Uint32Array {
+    if (changed > 48) return descending(sums.subarray(tail, tail + changed));
+    const order = this.#order;
+    for (let n = 0; n < changed; n++) {
+      const sum = sums[tail + n] as number;
+      let at = n;
+      for (; at > 0 && (sums[tail + (order[at - 1] as number)] as number) < sum; at--)
+        order[at] = order[at - 1] as number;
+      order[at] = n;
+    }
+    return order;
   }
 
   #measure(a: Partial): void {
