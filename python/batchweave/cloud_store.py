@@ -1,0 +1,205 @@
+"""S3, GCS and Azure through obstore (extra "cloud"). docs/design/0007-python-object-stores.md says why that one.
+
+Credentials and endpoints come from the environment, as the clouds' own tools read them. obstore's own retries are off: a
+conditional create that is sent twice would call its own success a loss; everything else is retried by RetryingStore.
+"""
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Sequence, TypeVar
+
+from .errors import BatchWeaveError, invalid
+from .store import LIST_PAGE_MAX, Body, assert_key, join_body
+
+T = TypeVar("T")
+
+
+def open_cloud_store(uri: str, **settings: Any) -> "CloudStore":
+    """Opens s3://bucket/prefix, gs://bucket/prefix or az://container/prefix. `settings` go to obstore's store."""
+    scheme, _, rest = uri.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    prefix = prefix.strip("/")
+    if not bucket:
+        raise invalid(f'"{uri}" names no bucket; write {scheme.lower()}://bucket/prefix')
+    try:
+        from obstore import store as stores
+    except ImportError:
+        raise BatchWeaveError(
+            "MISSING_PACKAGE",
+            f'{scheme.lower()}:// needs the package obstore: run pip install "batchweave[cloud]".',
+            {"package": "obstore"},
+        ) from None
+    make: dict[str, Callable[..., Any]] = {"s3": _s3, "gs": _gcs, "az": _azure}
+    backend = make[scheme.lower()](stores, bucket, prefix or None, settings)
+    return CloudStore(backend, f"{scheme.lower()}://{bucket}/{prefix}".rstrip("/"))
+
+
+def _client(endpoint: str | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"timeout": "300s", "connect_timeout": "10s"}
+    if endpoint and endpoint.startswith("http://"):
+        options["allow_http"] = True
+    return options
+
+
+def _s3(stores: Any, bucket: str, prefix: str | None, settings: dict[str, Any]) -> Any:
+    env = os.environ
+    endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or env.get("S3_ENDPOINT_URL")
+    given: dict[str, Any] = {
+        "region": env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or "us-east-1",
+        # Slices and manifests carry checksums of their own; hashing every body again for the signature halves the speed of a put.
+        "unsigned_payload": True,
+    }
+    if endpoint:
+        given["endpoint"] = endpoint
+    return stores.S3Store(
+        bucket, prefix=prefix, client_options=_client(endpoint), retry_config={"max_retries": 0}, **{**given, **settings}
+    )
+
+
+def _gcs(stores: Any, bucket: str, prefix: str | None, settings: dict[str, Any]) -> Any:
+    return stores.GCSStore(
+        bucket, prefix=prefix, client_options=_client(None), retry_config={"max_retries": 0}, **settings
+    )
+
+
+def _azure(stores: Any, container: str, prefix: str | None, settings: dict[str, Any]) -> Any:
+    env = os.environ
+    given: dict[str, Any] = {}
+    if env.get("AZURE_STORAGE_ACCOUNT"):
+        given["account_name"] = env["AZURE_STORAGE_ACCOUNT"]
+    if env.get("AZURE_STORAGE_KEY"):
+        given["account_key"] = env["AZURE_STORAGE_KEY"]
+    return stores.AzureStore(
+        container, prefix=prefix, client_options=_client(None), retry_config={"max_retries": 0}, **{**given, **settings}
+    )
+
+
+class CloudStore:
+    """An object store behind obstore. Made by open_cloud_store."""
+
+    def __init__(self, backend: Any, uri: str) -> None:
+        import obstore
+        from obstore import exceptions
+
+        self.uri = uri
+        self._o = obstore
+        self._e = exceptions
+        self._backend = backend
+        self._absent = (exceptions.NotFoundError, FileNotFoundError)
+
+    def create(self, key: str, body: Body) -> str:
+        """Conditional create (If-None-Match: *), sent once: "created", "exists" or "unknown"."""
+        assert_key(key)
+        try:
+            self._o.put(self._backend, key, join_body(body), mode="create", use_multipart=False)
+            return "created"
+        except (self._e.AlreadyExistsError, self._e.PreconditionError):
+            # obstore says this for 412 and for 409 alike, and S3's 409 means that another request is still in flight: only
+            # an object that is there is a loss.
+            return "exists" if self._exists(key) else "unknown"
+        except (self._e.PermissionDeniedError, self._e.UnauthenticatedError) as error:
+            raise self._failure(error, "create", key) from error
+        except self._absent as error:
+            raise self._failure(error, "create", key) from error
+        except self._e.BaseError:
+            return "unknown"
+
+    def put(self, key: str, body: Body) -> None:
+        """Unconditional write of an object whose key nobody else writes with other bytes."""
+        assert_key(key)
+        self._call("write", key, lambda: self._o.put(self._backend, key, join_body(body), use_multipart=False))
+
+    def get(self, key: str) -> bytes | None:
+        """The whole object, or None."""
+        assert_key(key)
+        try:
+            return self._call("read", key, lambda: bytes(memoryview(self._o.get(self._backend, key).bytes())))
+        except _Absent:
+            return None
+
+    def get_range(self, key: str, start: int, length: int) -> Any:
+        """Bytes [start, start + length), fewer where the object ends; a view of the client's buffer, not a copy."""
+        assert_key(key)
+        if start < 0 or length < 0:
+            raise invalid(f"the range {start}+{length} of {key} is not two whole numbers", key=key)
+        try:
+            if length == 0:
+                return b"" if self._exists(key) else None
+            return self._call(
+                "read", key, lambda: memoryview(self._o.get_range(self._backend, key, start=start, length=length))
+            )
+        except _Absent:
+            return None
+        except BatchWeaveError as error:
+            if not _is_range_past_the_end(error):
+                raise
+            return b""
+
+    def list(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_MAX) -> tuple[list[str], bool]:
+        """One page of keys in byte order, and whether there are more."""
+        folder = prefix[: prefix.rfind("/") + 1].rstrip("/")
+
+        def page() -> list[str]:
+            keys: list[str] = []
+            chunk = min(limit + 1, LIST_PAGE_MAX)
+            for metas in self._o.list(self._backend, prefix=folder or None, offset=start_after or None, chunk_size=chunk):
+                keys += [meta["path"] for meta in metas if meta["path"].startswith(prefix) and meta["path"] > start_after]
+                if len(keys) > limit:
+                    break
+            return keys
+
+        keys = self._call("list", prefix, page)
+        keys.sort()
+        return keys[:limit], len(keys) > limit
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Deletes; absent keys are fine."""
+        for key in keys:
+            assert_key(key)
+        for at in range(0, len(keys), LIST_PAGE_MAX):
+            page = list(keys[at : at + LIST_PAGE_MAX])
+            try:
+                self._call("delete", page[0], lambda: self._o.delete(self._backend, page))
+            except _Absent:
+                # A store that deletes one by one stopped at the first that is absent.
+                for key in page:
+                    self._delete_one(key)
+
+    def _delete_one(self, key: str) -> None:
+        try:
+            self._call("delete", key, lambda: self._o.delete(self._backend, key))
+        except _Absent:
+            pass
+
+    def _exists(self, key: str) -> bool:
+        try:
+            self._call("look at", key, lambda: self._o.head(self._backend, key))
+            return True
+        except _Absent:
+            return False
+
+    def _call(self, doing: str, key: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except self._absent:
+            raise _Absent from None
+        except self._e.BaseError as error:
+            raise self._failure(error, doing, key) from error
+
+    def _failure(self, error: Exception, doing: str, key: str) -> BatchWeaveError:
+        first = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
+        code, remedy = "STORE_UNAVAILABLE", "try again"
+        if isinstance(error, (self._e.PermissionDeniedError, self._e.UnauthenticatedError)):
+            code, remedy = "STORE_DENIED", "check the credentials and what they may do on the bucket"
+        elif isinstance(error, self._absent):
+            code, remedy = "STORE_DENIED", "check that the bucket exists and that the endpoint is right"
+        return BatchWeaveError(code, f"cannot {doing} {self.uri}/{key}: {first}; {remedy}", {"key": key})
+
+
+class _Absent(Exception):
+    """There is no such object; never seen outside."""
+
+
+def _is_range_past_the_end(error: BatchWeaveError) -> bool:
+    text = str(error.__cause__)
+    return "416" in text or "InvalidRange" in text or "Range Not Satisfiable" in text or "start offset" in text.lower()

@@ -1,0 +1,94 @@
+"""Property: object stores behind obstore keep the rules of the six calls; a conditional create is sent once and never guessed.
+
+Method: the stub of python/tools on loopback, which answers as it is told; needs node and obstore.
+"""
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import unittest
+import urllib.request
+from pathlib import Path
+from unittest import mock
+
+from batchweave import BatchWeaveError, create_namespace
+from batchweave.store import open_store
+
+STUB = Path(__file__).parents[1] / "tools" / "s3-stub.mjs"
+HAS_ALL = importlib.util.find_spec("obstore") is not None and shutil.which("node") is not None
+
+
+class WithoutThePackage(unittest.TestCase):
+    @unittest.skipIf(importlib.util.find_spec("obstore") is not None, "obstore is installed")
+    def test_says_which_package_is_missing(self) -> None:
+        with self.assertRaises(BatchWeaveError) as caught:
+            open_store("s3://bucket/x")
+        self.assertEqual(caught.exception.code, "MISSING_PACKAGE")
+        self.assertIn("batchweave[cloud]", caught.exception.message)
+
+
+@unittest.skipUnless(HAS_ALL, "obstore or node is not installed")
+class OnAStub(unittest.TestCase):
+    def setUp(self) -> None:
+        stub = subprocess.Popen(["node", str(STUB)], stdout=subprocess.PIPE, text=True)
+        assert stub.stdout
+        self.endpoint = f"http://127.0.0.1:{int(stub.stdout.readline())}"
+        self.addCleanup(stub.stdout.close)
+        self.addCleanup(stub.wait)
+        self.addCleanup(stub.terminate)
+        env = {"AWS_ENDPOINT_URL": self.endpoint, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+        patch = mock.patch.dict(os.environ, env)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.store = open_store("s3://bucket/runs/7b")
+
+    def puts(self) -> int:
+        with urllib.request.urlopen(f"{self.endpoint}/_count") as answer:
+            return int(answer.read())
+
+    def test_the_six_calls(self) -> None:
+        s = self.store
+        self.assertIsNone(s.get("a/b"))
+        self.assertIsNone(s.get_range("a/b", 0, 5))
+        self.assertEqual(s.create("a/b", b"0123456789"), "created")
+        self.assertEqual(s.create("a/b", b"x"), "exists")
+        s.put("a/c", [b"par", b"ts"])
+        self.assertEqual(s.get("a/c"), b"parts")
+        self.assertEqual(bytes(s.get_range("a/b", 2, 3)), b"234")
+        self.assertEqual(bytes(s.get_range("a/b", 8, 30)), b"89")
+        self.assertEqual(bytes(s.get_range("a/b", 30, 3)), b"")
+        self.assertEqual(s.get_range("a/b", 3, 0), b"")
+        for i in range(30):
+            s.put(f"m/{i:020d}.json", b"x")
+        self.assertEqual(s.list("m/", f"m/{9:020d}.json", 3), ([f"m/{i:020d}.json" for i in (10, 11, 12)], True))
+        self.assertEqual(s.list("m/", f"m/{27:020d}.json"), ([f"m/{i:020d}.json" for i in (28, 29)], False))
+        self.assertEqual(s.list("nothing/"), ([], False))
+        s.delete(["a/b", "a/none"])
+        self.assertIsNone(s.get("a/b"))
+
+    def test_a_create_is_sent_once_and_every_doubt_is_unknown(self) -> None:
+        for status in (409, 429, 500, 503):
+            before = self.puts()
+            self.assertEqual(self.store.create(f"status-{status}", b"x"), "unknown", status)
+            self.assertEqual(self.puts() - before, 1, status)
+        before = self.puts()
+        self.assertEqual(self.store.create("drop", b"x"), "unknown", "applied, and the answer lost")
+        self.assertEqual(self.puts() - before, 1)
+        with self.assertRaises(BatchWeaveError) as caught:
+            self.store.create("status-403", b"x")
+        self.assertEqual(caught.exception.code, "STORE_DENIED")
+
+    def test_a_namespace_is_written_and_read(self) -> None:
+        namespace = create_namespace("s3://bucket/run", rows=2)
+        with namespace.producer("p") as p:
+            for i in range(70):
+                p.append([f"{i}.0".encode(), f"{i}.1".encode()], resume_point=i)
+        namespace.close()
+        with namespace.consumer({"dp": 2}, 1, environment={}) as consumer:
+            self.assertEqual([bytes(s.slices[0].bytes) for s in consumer], [f"{i}.1".encode() for i in range(70)])
+
+
+if __name__ == "__main__":
+    unittest.main()
