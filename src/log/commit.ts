@@ -129,11 +129,7 @@ export class Committer {
     }
   }
 
-  async #stage<P, R>(
-    change: Change<P, R>,
-    base: Manifest,
-    signal: AbortSignal | undefined,
-  ): Promise<Staged<R>> {
+  async #stage<P, R>(change: Change<P, R>, base: Manifest, signal: AbortSignal | undefined): Promise<Staged<R>> {
     const prepared = (await change.prepare?.(base, { signal })) as P;
     const stamp = {
       id: this.#env.id(),
