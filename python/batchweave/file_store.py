@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Iterator, Sequence, TypeVar
 
+from .buffers import BufferPool
 from .errors import BatchWeaveError, invalid
 from .ids import random_id
 from .store import LIST_PAGE_MAX, Body, assert_key
@@ -96,6 +97,7 @@ class FileStore:
         self.uri = Path(self._root).as_uri()
         self._durable = durability == "power-loss"
         self._known: set[str] = set()
+        self._memory = BufferPool()
         self._temps: Iterator[str] | None = None
         self._pid = 0
         self._lock = threading.Lock()
@@ -144,19 +146,20 @@ class FileStore:
 
     def get(self, key: str) -> bytes | None:
         """The whole object, or None."""
-        return self._read(key, lambda fd: _read_fully(fd, os.fstat(fd).st_size, 0))
+        return self._read(key, lambda fd: bytes(_read_fully(fd, memoryview(bytearray(os.fstat(fd).st_size)), 0)))
 
-    def get_range(self, key: str, start: int, length: int) -> bytearray | None:
+    def get_range(self, key: str, start: int, length: int) -> memoryview | None:
         """Bytes [start, start + length), fewer where the object ends; writable memory, so that tensors can map it."""
         if start < 0 or length < 0:
             raise invalid(f"the range {start}+{length} of {key} is not two whole numbers", key=key)
 
-        def read(fd: int) -> bytearray:
+        def read(fd: int) -> memoryview:
+            wanted = length
             if length > 16 * 1024 * 1024:
-                return _read_fully(fd, max(0, min(length, os.fstat(fd).st_size - start)), start)
-            if length == 0:
+                wanted = max(0, min(length, os.fstat(fd).st_size - start))
+            if wanted == 0:
                 os.pread(fd, 1, 0)  # or a folder would pass for an empty range
-            return _read_fully(fd, length, start)
+            return _read_fully(fd, self._memory.take(wanted), start)
 
         return self._read(key, read)
 
@@ -193,7 +196,7 @@ class FileStore:
         assert_key(key)
         return f"{self._root}/{key}"
 
-    def _read(self, key: str, read: Callable[[int], bytearray]) -> Any:
+    def _read(self, key: str, read: Callable[[int], T]) -> T | None:
         path = self._path(key)
         try:
             try:
@@ -354,19 +357,16 @@ def _is_segment(name: str) -> bool:
     return bool(_SEGMENT.fullmatch(name)) and name not in (".", "..")
 
 
-def _read_fully(fd: int, length: int, start: int) -> bytearray:
-    buffer = bytearray(length)
-    view = memoryview(buffer)
+def _read_fully(fd: int, target: memoryview, start: int) -> memoryview:
+    """Fills `target` from `start` on; gives as much of it as the file has."""
+    length = len(target)
     got = 0
     while got < length:
-        n = os.preadv(fd, [view[got:]], start + got)
+        n = os.preadv(fd, [target[got:] if got else target], start + got)
         if n == 0:
             break
         got += n
-    view.release()
-    if got < length:
-        del buffer[got:]
-    return buffer
+    return target if got == length else target[:got]
 
 
 def _write_fully(fd: int, parts: Sequence[Any]) -> None:

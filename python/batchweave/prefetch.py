@@ -11,7 +11,7 @@ from .errors import BatchWeaveError, is_error
 from .log import Log
 from .manifest import Manifest
 from .projection import IterationPlan, Projection
-from .reader import Slice, SliceReader
+from .reader import Prepared, Slice, SliceReader
 from .threads import Pool
 
 T = TypeVar("T")
@@ -38,11 +38,12 @@ class _Stopped(Exception):
 class Slot:
     """An iteration that is being read or waits to be taken."""
 
-    __slots__ = ("plan", "ordinal", "held_bytes", "slices", "error", "is_done")
+    __slots__ = ("plan", "manifest", "prepared", "held_bytes", "slices", "error", "is_done")
 
-    def __init__(self, plan: IterationPlan, ordinal: int) -> None:
+    def __init__(self, plan: IterationPlan, manifest: Manifest) -> None:
         self.plan = plan
-        self.ordinal = ordinal
+        self.manifest = manifest
+        self.prepared: Prepared | None = None
         self.held_bytes = 0
         self.slices: list[Slice] = []
         self.error: BaseException | None = None
@@ -84,11 +85,12 @@ class Prefetch:
         self._offset = offset
         self._pool = Pool(min(loads_max, iterations_max), "load")
         self._slots: deque[Slot] = deque()
+        self._unadmitted: deque[Slot] = deque()
         self._held_bytes = 0
-        self._next_admitted = 0
-        self._is_full = False
         self._is_stopped = False
+        #: Guards everything here; told when the front may have changed.
         self.changed = threading.Condition()
+        self._room = threading.Condition(self.changed._lock)  # type: ignore[attr-defined]
         #: The iteration whose steps are being waited for.
         self.wanted: IterationPlan | None = None
         #: Set when no iteration comes after those in line: rows left over, or what failed.
@@ -104,22 +106,26 @@ class Prefetch:
     def take(self) -> None:
         """Takes the first iteration out; its bytes are the caller's from now on. Call with `changed` held."""
         self._held_bytes -= self._slots.popleft().held_bytes
-        self.changed.notify_all()
+        for slot in self._admit():
+            self._pool.submit(lambda s=slot: self._fetch(s))  # type: ignore[misc]
+        self._room.notify()
 
     def stop(self) -> None:
         """Ends the threads; reads that are under way finish unseen."""
         with self.changed:
             self._is_stopped = True
             self.changed.notify_all()
+            self._room.notify_all()
         self._pool.close()
 
     def _pump(self) -> None:
         """A failure is kept and surfaces after the iterations before it were taken."""
-        row, iteration, number, ordinal = self._row, self._iteration, 0, 0
+        row, iteration, number = self._row, self._iteration, 0
         try:
             while True:
                 with self.changed:
-                    while self._is_full or len(self._slots) >= self._iterations_max:
+                    # No further ahead than one that waits for room: what is prepared is held in memory too.
+                    while len(self._slots) >= self._iterations_max or self._is_full:
                         self._wait()
                     self._check()
                 plan = self._projection.plan(row, iteration)
@@ -135,12 +141,13 @@ class Prefetch:
                         self.leftover_rows = max(0, end - plan.row)
                         self.changed.notify_all()
                     return
-                slot = Slot(plan, ordinal)
-                ordinal += 1
+                slot = Slot(plan, manifest)
                 with self.changed:
                     self._slots.append(slot)
-                    self.changed.notify_all()
-                self._pool.submit(lambda s=slot, m=manifest: self._load(s, m))  # type: ignore[misc]
+                    self._unadmitted.append(slot)
+                    if len(self._slots) == 1:
+                        self.changed.notify_all()
+                self._pool.submit(lambda s=slot: self._prepare(s))  # type: ignore[misc]
         except _Stopped:
             pass
         except BaseException as error:
@@ -154,7 +161,7 @@ class Prefetch:
 
     def _wait(self, timeout: float | None = None) -> None:
         self._check()
-        self.changed.wait(timeout)
+        self._room.wait(timeout)
         self._check()
 
     def _visible(self, plan: IterationPlan) -> Manifest | None:
@@ -182,41 +189,59 @@ class Prefetch:
                     self._wait(left)
             delay = min(delay * _POLL_DELAY_GROWTH, self._poll_delay_max)
 
-    def _load(self, slot: Slot, manifest: Manifest) -> None:
+    @property
+    def _is_full(self) -> bool:
+        """One is prepared and finds no room; call with the lock held."""
+        return bool(self._unadmitted) and self._unadmitted[0].prepared is not None
+
+    def _prepare(self, slot: Slot) -> None:
+        prepared = None
         try:
-            try:
-                prepared = self._guard(slot.plan, manifest, lambda m: self._reader.prepare(m, slot.plan.cells))
-            except BaseException:
-                # One that failed early must not let those after it pass those before it.
-                self._admit(slot, 0)
-                raise
-            self._admit(slot, prepared.bytes)
-            slot.slices = self._guard(slot.plan, manifest, lambda m: self._reader.fetch(prepared))
-        except _Stopped:
-            return
+            prepared = self._guard(slot, lambda m: self._reader.prepare(m, slot.plan.cells))
         except BaseException as error:
             slot.error = error
         with self.changed:
-            slot.is_done = True
-            self.changed.notify_all()
+            # One that failed takes part in the order like any other, with nothing to read.
+            slot.prepared = prepared or Prepared((), [], 0)
+            admitted = [] if self._is_stopped else self._admit()
+        for other in admitted:
+            if other is not slot:
+                self._pool.submit(lambda s=other: self._fetch(s))  # type: ignore[misc]
+        if slot in admitted:
+            self._fetch(slot)
 
-    def _admit(self, slot: Slot, size: int) -> None:
-        """Waits for its turn and for room. Slots come here in the order of their iterations, so the bytes that are held
-        belong to iterations that are taken before this one; when none are held it goes on however large it is."""
+    def _admit(self) -> list[Slot]:
+        """Those that may be read now; call with the lock held. Slots are admitted in the order of their iterations, so the
+        bytes that are held belong to iterations that are taken before the next one; when none are held it goes on however
+        large it is. So it cannot get stuck."""
+        admitted = []
+        while self._unadmitted and (prepared := self._unadmitted[0].prepared) is not None:
+            if self._held_bytes > 0 and self._held_bytes + prepared.bytes > self._bytes_max:
+                break
+            slot = self._unadmitted.popleft()
+            slot.held_bytes = prepared.bytes
+            self._held_bytes += prepared.bytes
+            admitted.append(slot)
+        return admitted
+
+    def _fetch(self, slot: Slot) -> None:
+        if slot.error is None and not self._is_stopped:
+            try:
+                prepared = slot.prepared
+                assert prepared is not None
+                slot.slices = self._guard(slot, lambda m: self._reader.fetch(prepared))
+            except BaseException as error:
+                slot.error = error
+        slot.prepared = None
         with self.changed:
-            while self._next_admitted != slot.ordinal:
-                self._wait()
-            while self._held_bytes > 0 and self._held_bytes + size > self._bytes_max:
-                self._is_full = True
-                self._wait()
-            self._is_full = False
-            self._held_bytes += size
-            slot.held_bytes = size
-            self._next_admitted += 1
-            self.changed.notify_all()
+            slot.is_done = True
+            if self._slots and self._slots[0] is slot:
+                self.changed.notify_all()
+            self._room.notify()
 
-    def _guard(self, plan: IterationPlan, manifest: Manifest, call: Callable[[Manifest], T]) -> T:
+    def _guard(self, slot: Slot, call: Callable[[Manifest], T]) -> T:
         """An object may be missing because the reclaimer overtook this reader: the newest manifest tells."""
+        plan, manifest = slot.plan, slot.manifest
         try:
             return call(manifest)
         except BatchWeaveError as error:

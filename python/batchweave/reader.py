@@ -20,6 +20,9 @@ from .threads import Pool
 T = TypeVar("T")
 
 RANGE_BYTES_MAX = 64 * 1024 * 1024
+#: An object up to this size, of which a good part is wanted, is read whole: one request instead of two.
+_WHOLE_BYTES_MAX = 512 * 1024
+_WASTE_BYTES_MAX = 32 * 1024
 _SHORT_READS_MAX = 4
 
 
@@ -33,12 +36,13 @@ class Slice(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What is wanted of one object: (position in the cells, entry), and the range reads that bring it."""
+    """What is wanted of one object: (position in the cells, entry), and the range reads that bring it; or all its bytes."""
 
     place: BatchPlace
     key: str
     wanted: list[tuple[int, SliceEntry]]
     ranges: list[tuple[int, int, list[int]]]
+    body: Any
 
 
 class Prepared(NamedTuple):
@@ -86,7 +90,7 @@ class SliceReader:
         self._hedges = Pool(2 * reads_in_flight_max, "hedge")
         self._gate = threading.Semaphore(reads_in_flight_max)
         self._hedger = Hedger(self._hedges)
-        self._footers: OrderedDict[str, tuple[int, Footer]] = OrderedDict()
+        self._footers: OrderedDict[str, tuple[int, tuple[Footer, Any]]] = OrderedDict()
         self._footer_bytes = 0
         self._footer_bytes_max = footer_bytes_max
         self._lock = threading.Lock()
@@ -112,15 +116,15 @@ class SliceReader:
         for step, positions in by_step.items():
             wanted += self._extents(self._log.locate(manifest, step), cells, positions)
         footers = self._pool.run_all(
-            [lambda w=w: self._footer(w[0], w[1], w[2]) for w in wanted]  # type: ignore[misc]
+            [lambda w=w: self._footer(w[0], w[1], w[2], len(w[3])) for w in wanted]  # type: ignore[misc]
         )
         parts = []
         memory = 0
-        for (place, number, _, members), footer in zip(wanted, footers):
+        for (place, number, _, members), (footer, body) in zip(wanted, footers):
             entries = [(at, footer.entry(cell)) for at, cell in members]
             ranges = plan_ranges([(e.offset, e.length) for _, e in entries])
-            parts.append(_Part(place, batch_key(place.descriptor, number), entries, ranges))
-            memory += sum(length for _, length, _ in ranges)
+            parts.append(_Part(place, batch_key(place.descriptor, number), entries, ranges, body))
+            memory += len(body) if body is not None else sum(length for _, length, _ in ranges)
             memory += sum(e.raw_length for _, e in entries if e.encoding != 0)
         return Prepared(cells, parts, memory)
 
@@ -138,6 +142,13 @@ class SliceReader:
                     check_slice(stored, part.key, entry)
                     slices[at] = Slice(*prepared.cells[at], decode_slice(stored, part.key, entry))
 
+            if part.body is not None:
+                try:
+                    cut(part.body[offset : offset + length])
+                    return
+                except BatchWeaveError as error:
+                    if not is_error(error, "CORRUPT"):
+                        raise
             self._read_checked(part.place, part.key, offset, length, cut)
 
         self._pool.run_all(
@@ -163,8 +174,9 @@ class SliceReader:
                 raise corrupt(key, f"its extents hold {first} slices, and slice {cell} is wanted")
         return list(found.values())
 
-    def _footer(self, place: BatchPlace, number: int, first_cell: int) -> Footer:
-        """One range read per object, shared by everybody who wants it and kept for the iterations that follow."""
+    def _footer(self, place: BatchPlace, number: int, first_cell: int, wanted: int) -> tuple[Footer, Any]:
+        """The end of an object, and all its bytes where it was read whole. One read, shared by everybody who wants it and
+        kept for the iterations that follow."""
         key = batch_key(place.descriptor, number)
         cache_key = f"{place.namespace}/{key}"
         with self._lock:
@@ -174,19 +186,24 @@ class SliceReader:
                 if cache_key in self._footers:
                     self._footers.move_to_end(cache_key)
                     return self._footers[cache_key][1]
-            _, size, table, _ = place.descriptor[EXTENTS][number]
+            cells, size, table, _ = place.descriptor[EXTENTS][number]
+            is_whole = size <= min(_WHOLE_BYTES_MAX, 2 * size * wanted // max(1, cells) + _WASTE_BYTES_MAX)
+            start = 0 if is_whole else table
 
-            def decode(data: Any) -> Footer:
-                return decode_footer(data, key, place.namespace, place.descriptor, number, first_cell)
+            def decode(data: Any) -> tuple[Footer, Any]:
+                view = memoryview(data)
+                end = view[table - start :]
+                footer = decode_footer(end, key, place.namespace, place.descriptor, number, first_cell)
+                return footer, view if is_whole else None
 
-            footer = self._read_checked(place, key, table, size - table, decode)
+            found = self._read_checked(place, key, start, size - start, decode)
             with self._lock:
                 self._pending.pop(cache_key, None)
-                self._footers[cache_key] = (size - table, footer)
-                self._footer_bytes += size - table
+                self._footers[cache_key] = (size - start, found)
+                self._footer_bytes += size - start
                 while self._footer_bytes > self._footer_bytes_max and len(self._footers) > 1:
                     self._footer_bytes -= self._footers.popitem(last=False)[1][0]
-            return footer
+            return found
 
     def _read_checked(self, place: BatchPlace, key: str, offset: int, length: int, check: Callable[[Any], T]) -> T:
         """Bytes can also be damaged on their way: one more read before the object is called corrupt."""

@@ -1,0 +1,259 @@
+"""`python -m batchweave.bench [read|memory|first|ingest|broadcast] [--uri URI] [--json]`: what the client costs beside the bare store.
+
+read       throughput and p50/p95/p99 of a rank against range reads of the same bytes by the same client
+memory     resident memory of a rank at several prefetch settings
+first      from process start to the first batch on a namespace with a million steps
+ingest     throughput of a Producer against bare puts of the same bytes by the same client
+broadcast  bytes read per replica with and without broadcast over tp 2 x pp 2 (needs torch)
+
+Without --uri everything is done in a temporary folder, which is removed.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any, Callable, Sequence
+
+from .checksum import CRC_SOURCE
+from .draft import Draft, Stamp, encode_manifest
+from .ids import random_id
+from .keys import batch_key, manifest_key
+from .namespace import Namespace, create_namespace, open_namespace
+from .threads import Pool
+
+MEBI = 1024 * 1024
+
+
+def _fill(namespace: Namespace, batches: int, slice_bytes: int, id: str = "bench") -> None:
+    body = os.urandom(slice_bytes)
+    with namespace.producer(id) as p:
+        for i in range(batches):
+            p.append([i.to_bytes(4, "little") + body[4:]] * (namespace.rows * namespace.chunks), resume_point=i)
+
+
+def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+    at = lambda share: round(1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3)  # noqa: E731
+    return {"p50_ms": at(0.5), "p95_ms": at(0.95), "p99_ms": at(0.99)}
+
+
+def _timed_all(threads: int, calls: Sequence[Callable[[], Any]]) -> tuple[float, list[float]]:
+    """All calls on so many threads; the time it took, and that of each."""
+    durations: list[float] = []
+
+    def one(call: Callable[[], Any]) -> None:
+        begun = time.perf_counter()
+        call()
+        durations.append(time.perf_counter() - begun)
+
+    pool = Pool(threads, "bench")
+    begun = time.perf_counter()
+    tasks = [pool.submit(lambda c=call: one(c)) for call in calls]  # type: ignore[misc]
+    for task in tasks:
+        task.result()
+    spent = time.perf_counter() - begun
+    pool.close()
+    return spent, durations
+
+
+def _bare_reads(namespace: Namespace, slice_bytes: int, threads: int) -> tuple[float, list[float]]:
+    """Row 0 of every batch by plain range reads: no log, no slice table, no checksum. Keeps as many results as a rank reads ahead."""
+    manifest = namespace.log.head.jump()
+    ahead: deque[Any] = deque(maxlen=32)
+    calls = []
+    for step in range(manifest.trim, manifest.end):
+        place = namespace.log.locate(manifest, step)
+        key = batch_key(place.descriptor, 0)
+        calls.append(lambda k=key, s=place.store: ahead.append(s.get_range(k, 0, slice_bytes)))
+    return _timed_all(threads, calls)
+
+
+def _rank_reads(namespace: Namespace, threads: int) -> tuple[float, list[float], float]:
+    with namespace.consumer(
+        {"dp": namespace.rows}, 0, environment={}, policy="global-batch", reads_in_flight_max=threads
+    ) as rank:
+        durations = []
+        total = 0
+        begun = time.perf_counter()
+        while True:
+            before = time.perf_counter()
+            share = next(rank, None)
+            if share is None:
+                break
+            durations.append(time.perf_counter() - before)
+            total += share.nbytes
+        return time.perf_counter() - begun, durations, total
+
+
+def bench_read(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """A rank of dp 2 reads its row of every batch; the median of several turns, bare and not, one after the other."""
+    results = []
+    for slice_bytes, batches in ((64 * 1024, 1_000), (MEBI, 400), (8 * MEBI, 60)):
+        namespace = create_namespace(f"{root}/read-{slice_bytes}", rows=2, chunks=1)
+        if namespace.log.head.jump().end == 0:
+            _fill(namespace, batches, slice_bytes)
+            namespace.close()
+        turns = []
+        for _ in range(args.turns):
+            cpu = time.process_time()
+            bare, bare_each = _bare_reads(namespace, slice_bytes, args.threads)
+            bare_cpu = time.process_time() - cpu
+            fresh = open_namespace(namespace.uri)
+            cpu = time.process_time()
+            spent, each, total = _rank_reads(fresh, args.threads)
+            own_cpu = time.process_time() - cpu
+            turns.append((bare / spent, total / spent / 1e6, total / bare / 1e6, each, bare_each, own_cpu, bare_cpu))
+        ratio, speed, bare_speed, each, bare_each, own_cpu, bare_cpu = sorted(turns, key=lambda t: t[0])[len(turns) // 2]
+        results.append({
+            "bench": "read", "slice_bytes": slice_bytes, "batches": batches, "crc": CRC_SOURCE,
+            "rank_MBps": round(speed), "bare_MBps": round(bare_speed), "ratio": round(ratio, 2),
+            "cpu_us_per_share": round(1e6 * own_cpu / batches), "bare_cpu_us": round(1e6 * bare_cpu / batches),
+            "wait": _percentiles(each), "bare_read": _percentiles(bare_each),
+        })
+    return results
+
+
+def bench_memory(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Each setting in a process of its own, which reads everything and holds nothing."""
+    namespace = create_namespace(f"{root}/memory", rows=2, chunks=1)
+    if namespace.log.head.jump().end == 0:
+        _fill(namespace, 200, 2 * MEBI)
+        namespace.close()
+    script = (
+        "import resource, sys, time\nfrom batchweave import open_namespace\n"
+        "base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "consumer = open_namespace(sys.argv[1]).consumer({'dp': 1}, 0, environment={}, prefetch_bytes_max=int(sys.argv[2]),"
+        " prefetch_iterations_max=1000)\n"
+        "for share in consumer: time.sleep(0.001)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base)"
+    )
+    results = []
+    for limit in (8 * MEBI, 64 * MEBI, 256 * MEBI):
+        done = subprocess.run([sys.executable, "-c", script, namespace.uri, str(limit)], capture_output=True, text=True, check=True)
+        grown = int(done.stdout) * 1024
+        results.append({"bench": "memory", "prefetch_bytes_max": limit, "grown_bytes": grown, "ratio": round(grown / limit, 2)})
+    return results
+
+
+def _million(root: str, steps: int) -> str:
+    """A namespace of so many steps whose batches are all one object: only index and manifest are of that size."""
+    uri = f"{root}/million"
+    namespace = create_namespace(uri, rows=1, chunks=1, durability="process-crash") if uri.startswith("file:") else create_namespace(uri, 1)
+    log = namespace.log
+    if log.head.jump().end >= steps:
+        return uri
+    _fill(namespace, 1, 4096)
+    while (base := log.head.jump()).end < steps:
+        descriptor = namespace.log.locate(base, 0).descriptor
+        draft = Draft(base, Stamp(random_id(), "bench", int(time.time() * 1e3), 0))
+        for _ in range(min(64 * 1024, steps - base.end)):
+            draft.push(descriptor)
+        following = draft.finish()
+        for key, data in draft.sealed:
+            log.store.put(key, data)
+        log.store.create(manifest_key(following.version), encode_manifest(following))
+    namespace.close()
+    return uri
+
+
+def bench_first(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Process start to first batch, in the middle of a long log and at its end."""
+    uri = _million(root, args.steps)
+    size = len(encode_manifest(open_namespace(uri).log.head.newest()))
+    results = []
+    for step in (0, args.steps // 2, args.steps - 1):
+        durations = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            command = [sys.executable, "-m", "batchweave", "consume", uri, "--rank", "0", "--from", f"step:{step}", "--iterations", "1"]
+            subprocess.run(command, check=True, capture_output=True)
+            durations.append(time.perf_counter() - begun)
+        results.append({"bench": "first", "steps": args.steps, "step": step, "manifest_bytes": size, "s": round(sorted(durations)[2], 3)})
+    return results
+
+
+def bench_ingest(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Batches of four slices. Bare: the same objects by the same client on as many threads, without any commit."""
+    results = []
+    for slice_bytes, batches in ((256 * 1024, 120), (2 * MEBI, 40)):
+        turns = []
+        for turn in range(args.turns):
+            namespace = create_namespace(f"{root}/ingest-{slice_bytes}-{turn}-{random_id()}", rows=4, chunks=1)
+            body = os.urandom(slice_bytes)
+            size = 4 * slice_bytes * batches
+            store = namespace.log.store
+            bare, _ = _timed_all(8, [lambda i=i: store.put(f"batch/bare/{i}", [body] * 4) for i in range(batches)])  # type: ignore[misc]
+            with namespace.producer("bench") as p:
+                begun = time.perf_counter()
+                for i in range(batches):
+                    p.append([body] * 4, resume_point=i)
+                p.flush()
+                spent = time.perf_counter() - begun
+            turns.append((bare / spent, size / spent / 1e6, size / bare / 1e6))
+        ratio, speed, bare_speed = sorted(turns)[len(turns) // 2]
+        results.append({
+            "bench": "ingest", "batch_bytes": 4 * slice_bytes, "batches": batches, "crc": CRC_SOURCE,
+            "producer_MBps": round(speed), "bare_MBps": round(bare_speed), "ratio": round(ratio, 2),
+        })
+    return results
+
+
+def bench_broadcast(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Eight gloo ranks: dp 2, tp 2, pp 2."""
+    from .tensors import Tensor, encode_safetensors
+
+    namespace = create_namespace(f"{root}/broadcast", rows=2, chunks=1)
+    if namespace.log.head.jump().end == 0:
+        tensor = encode_safetensors({"input_ids": Tensor("I32", (1, 65_536), os.urandom(4 * 65_536))})
+        with namespace.producer("bench") as p:
+            for _ in range(50):
+                p.append([tensor] * 2)
+        namespace.close()
+    worker = Path(__file__).parents[1] / "tests" / "broadcast_worker.py"
+    done = subprocess.run([sys.executable, str(worker), namespace.uri], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr[-2_000:])
+    found = json.loads(done.stdout.splitlines()[-1])
+    return [{"bench": "broadcast", "bytes_per_replica_alone": found["alone"], "bytes_per_replica_broadcast": found["broadcast"], "same_batches": found["same"]}]
+
+
+BENCHES: dict[str, Callable[[str, argparse.Namespace], list[dict[str, Any]]]] = {
+    "read": bench_read,
+    "memory": bench_memory,
+    "first": bench_first,
+    "ingest": bench_ingest,
+    "broadcast": bench_broadcast,
+}
+
+
+def main() -> None:
+    """Runs the benches that were named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m batchweave.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("benches", nargs="*", choices=[*BENCHES, []], default=[])
+    parser.add_argument("--uri", help="where to make the namespaces (default: a temporary folder)")
+    parser.add_argument("--threads", type=int, default=8, help="reads in flight")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--json", action="store_true", help="one JSON line per result")
+    args = parser.parse_args()
+    folder = None if args.uri else tempfile.mkdtemp(prefix="batchweave-bench-")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
+    try:
+        for name in args.benches or BENCHES:
+            for result in BENCHES[name](args.uri or Path(folder or "").as_uri(), args):
+                print(json.dumps(result) if args.json else "  ".join(f"{k} {v}" for k, v in result.items()), flush=True)
+    finally:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
