@@ -170,11 +170,16 @@ describe("trim", () => {
     expect(await trim(log)).toBe(0);
     await registerCheckpoint(log, { id: "a", cursor: cursorAt(log, 9), group: "one" });
     await registerCheckpoint(log, { id: "b", cursor: cursorAt(log, 5), group: "two" });
+    await registerCheckpoint(log, { id: "c", cursor: cursorAt(log, 12), group: "two" });
+    await registerCheckpoint(log, { id: "d", cursor: cursorAt(log, 15), group: "three" });
     expect(await trim(log)).toBe(5);
     await releaseCheckpoint(log, { id: "b", group: "two" });
     expect(await trim(log)).toBe(9);
     await releaseCheckpoint(log, { id: "a", group: "one" });
-    expect(await trim(log)).toBe(9);
+    expect(await trim(log)).toBe(12);
+    await releaseCheckpoint(log, { id: "c", group: "two" });
+    await releaseCheckpoint(log, { id: "d", group: "three" });
+    expect(await trim(log)).toBe(12);
     await registerCheckpoint(log, { id: "end", cursor: cursorAt(log, 20), group: "one" });
     expect(await trim(log)).toBe(20);
   });

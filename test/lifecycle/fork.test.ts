@@ -29,6 +29,7 @@ import {
 import type { Log } from "../../src/log/index.js";
 import { MemoryStore, type ObjectStore } from "../../src/store/index.js";
 import { FailingStore } from "./failing-store.js";
+import { HookedStore } from "./hooked-store.js";
 import { cursorAt, keysOf, readAll, rows, SmallWorld, Writer } from "./small-world.js";
 
 const now = { graceMs: 0, keepVersions: 2 };
@@ -379,6 +380,51 @@ describe("a forker that dies at any call", () => {
     await expect(forkLog(parts, { at: 80 })).rejects.toMatchObject({ code: "RECLAIMED" });
     expect(removed).toBe(1);
     expect(await store.get(namespaceKey)).toBeUndefined();
+  });
+
+  test("an abandoned pin that is confirmed at the last moment stays", async () => {
+    const { world, log } = await parentOf(100);
+    const forked = await fork(world, log, "memory:f", { at: 80 });
+    const { spec } = forked;
+    await log.commit(
+      {
+        by: "as if not yet",
+        stage: (draft) => {
+          const pin = draft.pins.get(spec.uuid);
+          draft.pins.set(spec.uuid, { ...(pin as NonNullable<typeof pin>), confirmed: false });
+          return { done: false, result: 0 };
+        },
+      },
+      { fresh: true },
+    );
+    // It looked before the fork was created, and removes after the fork was confirmed.
+    await releaseAbandonedPin(log, spec.uuid, async () => {
+      await confirmPins(spec, opener(world));
+      return undefined;
+    });
+    expect((await log.head.jump()).pins.get(spec.uuid)).toMatchObject({ confirmed: true });
+  });
+
+  test("a trim that overtakes the plan makes it plan again, on what is still live", async () => {
+    const { world, log } = await parentOf(100);
+    let struck = false;
+    const hooked = new HookedStore(world.store("memory:parent"), {
+      create: async (key, inner) => {
+        if (!struck && key.startsWith("manifest/")) {
+          struck = true;
+          await trimTo(log, 50);
+        }
+        return await inner();
+      },
+    });
+    const parent = { log: world.open("memory:parent", log.spec, hooked), uri: "memory:parent" };
+    const target = { uri: "memory:f", store: world.store("memory:f") };
+    const spec = await forkLog({ parent, target, env: world.env, openLog: opener(world) }, { at: 80 });
+    expect(struck).toBe(true);
+    await trimTo(log, 100);
+    const forked = world.open("memory:f", spec);
+    expect((await forked.head.jump()).steps).toMatchObject({ trim: 50, end: 80 });
+    expect(await texts(forked)).toHaveLength(30);
   });
 
   test("a fork whose pins are gone is refused when it is opened", async () => {

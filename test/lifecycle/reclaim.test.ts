@@ -169,6 +169,59 @@ describe("hazard 14: producer state expired with trimmed data", () => {
   });
 });
 
+describe("what is live for other reasons than its step", () => {
+  test("tables of silent producers stay until each of them is superseded, and those named by a resume point for longer", async () => {
+    const world = new SmallWorld();
+    const made = await world.create(uri);
+    const log = world.open(uri, made.spec, world.store(uri), { silentVersions: 30, inlineProducersMin: 2 });
+    const busy = new Writer(log, "busy");
+    for (const generation of ["a", "b"]) {
+      for (let i = 0; i < 18; i++) await new Writer(log, `${generation}${i}`).write(1);
+      await busy.write(60);
+    }
+    expect((await log.head.jump()).tables.length).toBe(2);
+    await registerCheckpoint(log, { id: "c", cursor: cursorAt(log, 150) });
+    const look = async (id: string): Promise<unknown> => {
+      const { state, resumePoint } = await world.open(uri, made.spec).open(id);
+      return [state.seq, resumePoint];
+    };
+    await reclaim(log, now);
+    expect((await log.head.jump()).tables.length).toBe(2);
+    expect(await look("b3")).toEqual([1, { after: 0 }]);
+    // The older generation returns without writing: its table is not needed as a table, but still for the resume points.
+    for (let i = 0; i < 18; i++) expect(await look(`a${i}`)).toEqual([1, { after: 0 }]);
+    await new Writer(world.open(uri, made.spec), "busy").write(6);
+    const fresh = world.open(uri, made.spec);
+    await reclaim(fresh, now);
+    expect((await fresh.head.jump()).tables.length).toBe(1);
+    await new Writer(world.open(uri, made.spec), "busy").write(6);
+    await reclaim(world.open(uri, made.spec), now);
+    for (const id of ["a3", "b5"]) expect(await look(id)).toEqual([1, { after: 0 }]);
+  });
+
+  test("batches that wait above a missing step (lanes)", async () => {
+    const world = new SmallWorld();
+    const log = await world.create(uri, { kind: "lanes", lanes: 2 });
+    await new Writer(log, "lane-1").write(20);
+    for (let i = 0; i < 10; i++) await log.open(`lane-0`);
+    expect((await reclaim(log, now)).cutoff.after).toBeGreaterThan(20);
+    await new Writer(log, "lane-0").write(20);
+    expect((await readAll(world.open(uri, log.spec))).size).toBe(40);
+  });
+
+  test("a manifest that names too few index objects stops everything (hazard 42)", async () => {
+    const { world, log } = await trained(200, 10);
+    const head = await log.head.jump();
+    const [level] = head.index;
+    const index = [{ start: (level?.start ?? 0) + 1, refs: level?.refs.slice(1) ?? [] }];
+    const broken = { ...head, version: asVersion(head.version + 1), index };
+    await log.store.create(manifestKey(broken.version), encodeManifest(broken));
+    const before = await batchKeys(log);
+    await expect(reclaim(world.open(uri, log.spec), now)).rejects.toMatchObject({ code: "CORRUPT" });
+    expect(await batchKeys(log)).toEqual(before);
+  });
+});
+
 describe("hazard 15: name reuse after reclaim", () => {
   test("a very stale writer recreates an old version; nobody believes it, and the next run removes it", async () => {
     const { world, log } = await trained();
