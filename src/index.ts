@@ -131,4 +131,5 @@ export {
   withMetrics,
   withPrefix,
   withRetry,
+  type WriteOptions,
 } from "./store/index.js";

@@ -68,8 +68,10 @@ async function openBackend(uri: string, options: NamespaceOptions): Promise<Back
   const metrics = options.metrics ?? new Metrics();
   const bare = options.store ?? (await openStore(uri, options.storeSettings, env));
   const counted = withMetrics(bare, env, storeMetrics(metrics));
-  const store = options.store ? counted : withHedging(withRetry(counted, env, options.retry), env);
-  return { store, env, metrics };
+  if (options.store) return { store: counted, env, metrics };
+  const retrying = withRetry(counted, env, options.retry);
+  // A second read of the same disk or memory would only take turns with the first.
+  return { store: isEmbedded(uri) ? retrying : withHedging(retrying, env), env, metrics };
 }
 
 function storeMetrics(metrics: Metrics): StoreObserver {

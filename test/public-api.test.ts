@@ -135,6 +135,7 @@ test("batchweave", async (context) => {
         "VerifyProblem",
         "VerifyReport",
         "VerifySettings",
+        "WriteOptions",
       ],
       "values": [
         "BatchWeaveError",

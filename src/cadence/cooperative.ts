@@ -256,7 +256,7 @@ export class CooperativePublisher implements Publisher {
     if (spent.length < vouchIntents) return;
     this.#listed = undefined;
     for (let i = 0; i < spent.length; i += deleteMax)
-      await this.#log.store.delete(spent.slice(i, i + deleteMax), { signal });
+      await this.#log.store.delete(spent.slice(i, i + deleteMax), { signal, hint: true });
   }
 
   #learn(batches: number, cycleMs: number): void {

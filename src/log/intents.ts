@@ -69,7 +69,7 @@ export async function publishIntent(
 ): Promise<boolean> {
   const key = batchIntentKey(namespace, batch);
   if (key === undefined) return false;
-  await store.put(key, new Uint8Array(0), options);
+  await store.put(key, new Uint8Array(0), { ...options, hint: true });
   return true;
 }
 

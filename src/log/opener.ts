@@ -58,7 +58,8 @@ export class Opener {
       const before = this.#stateIn(attempt.manifest)?.epoch ?? this.#before ?? 0;
       if (published !== before) {
         const intent = { producer: this.#id, before: asEpoch(before), incarnation: this.#incarnation };
-        await this.#log.store.put(openingIntentKey(this.#log.spec.uuid, intent), new Uint8Array(0), options);
+        const key = openingIntentKey(this.#log.spec.uuid, intent);
+        await this.#log.store.put(key, new Uint8Array(0), { signal: options.signal, hint: true });
         published = before;
       }
       const opened = await this.#waitFor(waitMs * (0.5 + env.random()), options);

@@ -40,6 +40,7 @@ import type {
   ListOptions,
   ListPage,
   ObjectStore,
+  WriteOptions,
 } from "./object-store.js";
 
 /**
@@ -147,15 +148,16 @@ export class FileStore implements ObjectStore {
     return outcome;
   }
 
-  async put(key: string, body: Body, options?: CallOptions): Promise<void> {
+  async put(key: string, body: Body, options?: WriteOptions): Promise<void> {
     const path = this.#path(key);
+    const isHint = options?.hint === true;
     let temp: TempFile | undefined;
     try {
-      temp = await this.#writeTemp(dirname(path), body, options?.signal);
+      temp = await this.#writeTemp(dirname(path), body, options?.signal, isHint);
       const from = temp.path;
       await this.#inDirectory(path, from, () => renameFile(from, path));
       temp.named();
-      await Promise.all([this.#directories.sync(dirname(path)), temp.drop()]);
+      await Promise.all([isHint ? undefined : this.#directories.sync(dirname(path)), temp.drop()]);
     } catch (e) {
       await temp?.drop();
       throw fileError(e, "write", path);
@@ -220,7 +222,7 @@ export class FileStore implements ObjectStore {
     }
   }
 
-  async delete(keys: readonly string[], options?: CallOptions): Promise<void> {
+  async delete(keys: readonly string[], options?: WriteOptions): Promise<void> {
     const paths = keys.map((key) => this.#path(key));
     const signal = options?.signal;
     const folders = new Set<string>();
@@ -235,7 +237,7 @@ export class FileStore implements ObjectStore {
     signal?.throwIfAborted();
     try {
       const left = new Set(await inParallel([...folders], (folder) => this.#prune(folder)));
-      await Promise.all([...left].map((folder) => this.#directories.syncNames(folder)));
+      if (options?.hint !== true) await Promise.all([...left].map((folder) => this.#directories.syncNames(folder)));
     } catch (e) {
       throw fileError(e, "delete from", this.#root);
     }
@@ -271,7 +273,7 @@ export class FileStore implements ObjectStore {
   }
 
   /** Writes and syncs the bytes under a temporary name, and sees to the target's directory meanwhile. Leaves nothing when it throws. */
-  async #writeTemp(directory: string, body: Body, signal: AbortSignal | undefined): Promise<TempFile> {
+  async #writeTemp(directory: string, body: Body, signal: AbortSignal | undefined, isHint = false): Promise<TempFile> {
     signal?.throwIfAborted();
     const path = this.#temps.next();
     const ready = this.#directories.ensure(directory).exists;
@@ -281,7 +283,7 @@ export class FileStore implements ObjectStore {
       await writeFully(fd, bodyParts(body));
       signal?.throwIfAborted();
       // Without a sync, only close(2) reports a write that a network file system or a quota refused late.
-      if (this.durability === "power-loss") await syncData(fd);
+      if (this.durability === "power-loss" && !isHint) await syncData(fd);
       else await temp.close();
       await ready;
       signal?.throwIfAborted();

@@ -23,6 +23,7 @@ export type {
   ListOptions,
   ListPage,
   ObjectStore,
+  WriteOptions,
 } from "./object-store.js";
 export { withPrefix } from "./prefix.js";
 export { assertSafe, type ProbeCase, type ProbeReport, type ProbeSettings, probePrefix, probeStore } from "./probe.js";

@@ -11,6 +11,12 @@ export interface CallOptions {
   signal?: AbortSignal | undefined;
 }
 
+/** Options of {@link ObjectStore.put} and {@link ObjectStore.delete}. */
+export interface WriteOptions extends CallOptions {
+  /** Nothing depends on this write. A store may do it in a cheaper way that a power failure can undo. */
+  hint?: boolean | undefined;
+}
+
 /** Options of {@link ObjectStore.list}. */
 export interface ListOptions extends CallOptions {
   /** Only keys strictly after this one, in byte order. */
@@ -44,7 +50,7 @@ export interface ObjectStore {
   /** Conditional create (If-None-Match: *). Never retried by a backend or a decorator. Throws only when certainly nothing was written. */
   create(key: string, body: Body, options?: CallOptions): Promise<CreateOutcome>;
   /** Unconditional write of an object whose key nobody else writes with other bytes. May be retried. */
-  put(key: string, body: Body, options?: CallOptions): Promise<void>;
+  put(key: string, body: Body, options?: WriteOptions): Promise<void>;
   /** The whole object, or undefined when there is none. */
   get(key: string, options?: CallOptions): Promise<Uint8Array | undefined>;
   /**
@@ -55,7 +61,7 @@ export interface ObjectStore {
   /** One page of the keys that start with `prefix` (any string prefix), in byte order. */
   list(prefix: string, options?: ListOptions): Promise<ListPage>;
   /** Deletes; absent keys are fine. Any number of keys. */
-  delete(keys: readonly string[], options?: CallOptions): Promise<void>;
+  delete(keys: readonly string[], options?: WriteOptions): Promise<void>;
   /**
    * Gets rid of uploads below `prefix` that began more than `olderThanMs` ago and never became an object; gives their number. Only stores that
    * can leave such leftovers have it.

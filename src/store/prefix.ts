@@ -1,6 +1,14 @@
 /** A store inside a store. */
 import { assertKey } from "./key.js";
-import type { Body, CallOptions, CreateOutcome, ListOptions, ListPage, ObjectStore } from "./object-store.js";
+import type {
+  Body,
+  CallOptions,
+  CreateOutcome,
+  ListOptions,
+  ListPage,
+  ObjectStore,
+  WriteOptions,
+} from "./object-store.js";
 
 /** The keys of `store` below `prefix` (a trailing slash is optional), as a store of their own. An empty prefix gives `store` itself. */
 export function withPrefix(store: ObjectStore, prefix: string): ObjectStore {
@@ -31,7 +39,7 @@ class PrefixStore implements ObjectStore {
     return this.#store.create(this.#key(key), body, options);
   }
 
-  async put(key: string, body: Body, options?: CallOptions): Promise<void> {
+  async put(key: string, body: Body, options?: WriteOptions): Promise<void> {
     return this.#store.put(this.#key(key), body, options);
   }
 
@@ -52,7 +60,7 @@ class PrefixStore implements ObjectStore {
     };
   }
 
-  async delete(keys: readonly string[], options?: CallOptions): Promise<void> {
+  async delete(keys: readonly string[], options?: WriteOptions): Promise<void> {
     return this.#store.delete(
       keys.map((key) => this.#key(key)),
       options,

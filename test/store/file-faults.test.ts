@@ -107,6 +107,18 @@ describe("power-loss", () => {
     expect(log.filter((call) => call.startsWith("unlink"))).toEqual([]);
   });
 
+  test("a hint is written whole and removed like any object, but neither waits for a sync", async () => {
+    const store = await openFileStore(folder, systemEnv);
+    await store.put("a/x", bytes("1"));
+    log = [];
+    await store.put("a/h", bytes("2"), { hint: true });
+    expect(await store.get("a/h")).toEqual(bytes("2"));
+    await store.delete(["a/h"], { hint: true });
+    expect(await store.get("a/h")).toBeUndefined();
+    expectOrder("write tmp", "rename a/h", "unlink a/h");
+    expect(log.filter((call) => /sync/.test(call))).toEqual([]);
+  });
+
   test("a folder another process made is synced once too, for its maker may have died before that", async () => {
     fs.mkdirSync(join(folder, "a/b"), { recursive: true });
     const store = await openFileStore(folder, systemEnv);
