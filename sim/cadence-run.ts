@@ -60,6 +60,7 @@ export interface CadenceRun {
 const unsealedDescriptorBytes = 95;
 const bytesPerMs = 90_000;
 const encodedBytesMax = 1_000;
+const decodedMax = 64;
 
 /** Runs it. */
 export async function runCadence(options: CadenceRunOptions): Promise<CadenceRun> {
@@ -92,6 +93,7 @@ class CadenceMeasurement {
   #commits = 0;
   #callsAtWarmUp = 0;
   #minute = { batches: 0, attempts: 0, commits: 0, commitMs: 0 };
+  readonly #decoded = new Map<number, Manifest>();
   #latest: Manifest | undefined;
 
   constructor(options: CadenceRunOptions) {
@@ -166,7 +168,8 @@ class CadenceMeasurement {
     const periodMs = 1_000 / (this.#options.batchesPerSecond ?? 1);
     await env.sleep(periodMs * env.random());
     const store = withHedging(withRetry(this.#charged(client, env), env), env);
-    const log = new Log({ store, env, spec: this.#spec, openOrigin: () => Promise.reject(new Error("no forks here")) });
+    const openOrigin = (): Promise<never> => Promise.reject(new Error("no forks here"));
+    const log = new Log({ store, env, spec: this.#spec, openOrigin, decode: (...args) => this.#decodeOnce(...args) });
     const opening = await log.open(`p${k}`);
     const publisher = createPublisher(log, this.#options.cadence, {
       onAttempt: (attempt) => this.#seeAttempt(attempt),
@@ -183,6 +186,19 @@ class CadenceMeasurement {
       else due = env.monotonic();
     }
     await producer.close();
+  }
+
+  /** Thousands of processes in one: a version is decoded once, or their copies would not fit into memory. */
+  #decodeOnce(...args: Parameters<typeof decodeManifest>): Manifest {
+    const version = args[3];
+    let manifest = this.#decoded.get(version);
+    if (!manifest) {
+      manifest = decodeManifest(...args);
+      this.#decoded.set(version, manifest);
+      const oldest = this.#decoded.keys().next().value;
+      if (this.#decoded.size > decodedMax && oldest !== undefined) this.#decoded.delete(oldest);
+    }
+    return manifest;
   }
 
   /** Charges the transfer of bytes that are not there: the rest of a payload and, when `unsealed`, all descriptors in the manifest. */
@@ -231,7 +247,7 @@ class CadenceMeasurement {
   /** Everything this version holds and the one before did not is visible now. */
   #seeManifest(key: string): void {
     const bytes = this.#simulation.store.get(key) as Uint8Array;
-    const manifest = decodeManifest(bytes, key, this.#spec.uuid, parseManifestKey(key) as Manifest["version"]);
+    const manifest = this.#decodeOnce(bytes, key, this.#spec.uuid, parseManifestKey(key) as Manifest["version"]);
     this.#latest = manifest;
     this.#manifestBytes = bytes.length;
     this.#end = manifest.steps.end;

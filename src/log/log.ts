@@ -7,6 +7,7 @@ import {
   batchKey,
   corrupt,
   type Descriptor,
+  type decodeManifest,
   decodeMetadata,
   decodeTable,
   decodeTrailer,
@@ -52,6 +53,8 @@ export interface LogParts {
   readonly spec: NamespaceSpec;
   readonly openOrigin: OpenOrigin;
   readonly silence?: SilencePolicy | undefined;
+  /** How manifests are decoded. Default: each by itself. */
+  readonly decode?: typeof decodeManifest | undefined;
 }
 
 interface BatchesFindings {
@@ -86,7 +89,7 @@ export class Log {
     this.store = parts.store;
     this.env = parts.env;
     this.spec = parts.spec;
-    this.head = new Head(parts.store, parts.env, parts.spec);
+    this.head = new Head(parts.store, parts.env, parts.spec, parts.decode);
     this.index = new StepIndex(parts.store, parts.spec, parts.openOrigin);
     this.#committer = new Committer(parts.store, parts.env, this.head);
     this.#silence = parts.silence ?? defaultSilence;
