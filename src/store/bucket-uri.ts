@@ -30,7 +30,7 @@ export function assertBucketPrefix(uri: string, prefix: string): void {
   if (prefix === "" || (isKey(prefix) && prefix.length <= prefixBytesMax)) return;
   throw new BatchWeaveError(
     "INVALID_ARGUMENT",
-    `the prefix of ${uri} must be segments of A-Z a-z 0-9 . _ = - joined by single slashes, at most ${prefixBytesMax} bytes`,
+    `the prefix of ${uri} cannot be used; write segments of A-Z a-z 0-9 . _ = - joined by single slashes, at most ${prefixBytesMax} bytes`,
     { uri },
   );
 }

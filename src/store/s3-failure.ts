@@ -57,7 +57,8 @@ const busyCodes = [
 
 /** Whether the same request may succeed later: then, after a conditional create, nothing is known. */
 export function isTransient(status: number, error: S3Error | undefined): boolean {
-  if (status === 408 || status === 409 || status === 425 || status === 429 || status >= 500) return true;
+  if (status === 408 || status === 409 || status === 425 || status === 429 || (status >= 500 && status !== 501))
+    return true;
   return error !== undefined && busyCodes.includes(error.code);
 }
 

@@ -82,6 +82,8 @@ export class HttpClient {
   readonly #settings: HttpSettings;
   readonly #agent: PlainAgent | TlsAgent;
   readonly #request: typeof request;
+  /** Connections that stand: whatever is given one of these is sent at once. (Node tells reused ones, but not those it passes on to a waiting request.) */
+  readonly #connected = new WeakSet<Socket>();
 
   constructor(settings: HttpSettings) {
     this.#settings = settings;
@@ -119,7 +121,7 @@ export class HttpClient {
         setHost: false,
         timeout: this.#settings.responseTimeoutMs,
       });
-      const exchange = new Exchange(sending, this.#settings, signal, resolve, reject);
+      const exchange = new Exchange(sending, this.#settings, this.#connected, signal, resolve, reject);
       exchange.begin(body);
     });
   }
@@ -129,23 +131,27 @@ export class HttpClient {
 class Exchange {
   readonly #sending: ClientRequest;
   readonly #settings: HttpSettings;
+  readonly #connected: WeakSet<Socket>;
   readonly #signal: AbortSignal | undefined;
   readonly #resolve: (answer: HttpAnswer) => void;
   readonly #reject: (failure: HttpFailure) => void;
   #onAbort: (() => void) | undefined;
   #phase: HttpTimeout["phase"] = "response";
   #isSent = false;
+  #isKept = false;
   #isOver = false;
 
   constructor(
     sending: ClientRequest,
     settings: HttpSettings,
+    connected: WeakSet<Socket>,
     signal: AbortSignal | undefined,
     resolve: (answer: HttpAnswer) => void,
     reject: (failure: HttpFailure) => void,
   ) {
     this.#sending = sending;
     this.#settings = settings;
+    this.#connected = connected;
     this.#signal = signal;
     this.#resolve = resolve;
     this.#reject = reject;
@@ -168,13 +174,15 @@ class Exchange {
 
   /** Nothing is sent before the connection stands, so a failure until then is certain to have had no effect. */
   #watch(socket: Socket): void {
-    if (this.#sending.reusedSocket) {
+    if (this.#connected.has(socket)) {
       this.#isSent = true;
+      this.#isKept = true;
       return;
     }
     this.#phase = "connect";
     socket.setTimeout(this.#settings.connectTimeoutMs);
     socket.once(this.#settings.isTls ? "secureConnect" : "connect", () => {
+      this.#connected.add(socket);
       this.#isSent = true;
       this.#phase = "response";
       socket.setTimeout(this.#settings.responseTimeoutMs);
@@ -189,7 +197,7 @@ class Exchange {
 
   #fail(error: Error): void {
     if (!this.#end()) return;
-    this.#reject(new HttpFailure(error, this.#isSent, this.#sending.reusedSocket && !(error instanceof HttpTimeout)));
+    this.#reject(new HttpFailure(error, this.#isSent, this.#isKept && !(error instanceof HttpTimeout)));
   }
 
   #end(): boolean {

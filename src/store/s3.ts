@@ -129,7 +129,7 @@ export class S3Store implements ObjectStore {
     if (status >= 200 && status <= 299) return isStored(answer) ? "created" : "unknown";
     if (status === 412) return "exists";
     const error = readS3Error(answer);
-    if (isTransient(status, error) && status !== 501 && status !== 507) return "unknown";
+    if (isTransient(status, error) && status !== 507) return "unknown";
     // An error that S3 itself worded, or a denial, was a refusal. Anything else came from something in between.
     if (error || status === 401 || status === 403 || status === 407 || status === 501) {
       throw this.#calls.failure(request, answer);

@@ -58,7 +58,7 @@ export const minio: Tool = {
   program: "minio",
   version: "v0.0.0-20260212201848-7aac2a2c5b7c",
   install: [["go", "install", "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"]],
-  environment: (folder) => ({ GOBIN: folder, GOFLAGS: "-trimpath", GOTOOLCHAIN: "local" }),
+  environment: (folder) => ({ GOBIN: folder, GOTOOLCHAIN: "local" }),
   timeoutMs: 20 * minute,
 };
 
@@ -67,7 +67,7 @@ export const fakeGcs: Tool = {
   program: "fake-gcs-server",
   version: "v1.56.1",
   install: [["go", "install", "github.com/fsouza/fake-gcs-server@v1.56.1"]],
-  environment: (folder) => ({ GOBIN: folder, GOFLAGS: "-trimpath", GOTOOLCHAIN: "local" }),
+  environment: (folder) => ({ GOBIN: folder, GOTOOLCHAIN: "local" }),
   timeoutMs: 20 * minute,
 };
 
