@@ -1,7 +1,7 @@
 /** Rows of figures: an aligned table for people, or one JSON line per row as soon as it is known. */
 
 /** A figure or a name; numbers are shown rounded. */
-export type Cell = number | string | undefined;
+export type Cell = number | string | boolean | undefined;
 
 /** Collects the rows of one benchmark. */
 export class Report {
@@ -50,5 +50,5 @@ function rounded(figures: Readonly<Record<string, Cell>>): Record<string, Cell> 
 }
 
 function cellText(value: Cell): string {
-  return typeof value === "number" ? String(round(value)) : (value ?? "-");
+  return typeof value === "number" ? String(round(value)) : String(value ?? "-");
 }

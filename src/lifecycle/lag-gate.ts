@@ -1,4 +1,5 @@
 /** Backpressure by checkpoints: producers stop `maxLag` steps ahead, and nobody waits for ever for the other side. */
+import { activeProducers } from "../cadence/index.js";
 import { BatchWeaveError } from "../errors.js";
 import type { Manifest } from "../format/index.js";
 import { type Log, stageSettings } from "../log/index.js";
@@ -33,6 +34,7 @@ export type LagGate = (
 ) => Promise<void>;
 
 const hoursMs = 3_600_000;
+const ownPollMs = 10;
 
 /** Sets or removes (`undefined`) maxLag. */
 export async function commitMaxLag(log: Log, maxLag: number | undefined, options?: CallOptions): Promise<void> {
@@ -73,8 +75,15 @@ export function lagGate(log: Log, settings: LagSettings = {}, observer: LagObser
       }
       const lag = measureLag(manifest, rows);
       const { maxLag } = manifest.settings ?? {};
-      if (maxLag === undefined || lag.steps + pending() < maxLag || manifest.closed) break;
+      if (maxLag === undefined || manifest.closed || isWithin(manifest, maxLag, lag, pending())) break;
       const nowMs = log.env.monotonic();
+      if (lag.steps + pending() < maxLag) {
+        // Its own batches are on their way into the log; that is no wait for a checkpoint.
+        options?.onWait?.();
+        await log.env.sleep(Math.min(pollDelayMs, ownPollMs), options?.signal);
+        manifest = await log.head.newest(options);
+        continue;
+      }
       if (begunMs === undefined) {
         begunMs = nowMs;
         options?.onWait?.();
@@ -91,6 +100,17 @@ export function lagGate(log: Log, settings: LagSettings = {}, observer: LagObser
     }
     if (begunMs !== undefined) observer.onLagResume?.({ waitedMs: log.env.monotonic() - begunMs });
   };
+}
+
+/**
+ * What is left of maxLag is shared by the active producers, since none sees what the others have accepted and not committed yet; and none
+ * takes more than an eighth of it at a time, since others may only just have started. One batch each is always allowed below the limit, so it can
+ * be passed by as many steps as there are producers, less one.
+ */
+function isWithin(manifest: Manifest, maxLag: number, lag: Lag, pending: number): boolean {
+  const left = maxLag - lag.steps;
+  const share = Math.min(left / activeProducers(manifest), maxLag / 8);
+  return left > 0 && pending < Math.max(1, Math.floor(share));
 }
 
 /** A rank has said that it waits for the very step that no producer may build. */
