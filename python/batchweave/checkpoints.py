@@ -10,7 +10,7 @@ from .errors import BatchWeaveError, invalid
 from .keys import assert_name
 from .log import Log
 from .manifest import Manifest
-from .stage import newest_first, stage_checkpoint, stage_release
+from .stage import newest_first, stage_checkpoint, stage_max_lag, stage_release
 
 DEFAULT_GROUP = "default"
 
@@ -66,6 +66,13 @@ def live_checkpoints(manifest: Manifest, rows: int) -> list[Checkpoint]:
         for group, found in manifest.checkpoints.items()
         for id, (row, iteration, version) in newest_first(found["live"])
     ]
+
+
+def commit_max_lag(log: Log, max_lag: int | None) -> None:
+    """Sets or removes (None) the limit on how far producers may be ahead of the slowest group's newest checkpoint."""
+    if max_lag is not None and not (type(max_lag) is int and max_lag >= 1):
+        raise invalid(f"max_lag must be a whole number of at least 1, not {max_lag}.", maxLag=max_lag)
+    log.commit("set maxLag", lambda draft, _: (stage_max_lag(draft, max_lag), None))
 
 
 class Lag(NamedTuple):

@@ -30,6 +30,7 @@ class Draft:
         self.trim = base.trim
         self.closed = base.closed
         self.starving = base.starving
+        self.settings: dict[str, Any] = base.fields.get("settings", {})
         #: Index objects that must be written before the commit: (key, bytes).
         self.sealed: list[tuple[str, bytes]] = []
         self._stamp = stamp
@@ -69,6 +70,9 @@ class Draft:
         fields.pop("waiting", None)
         if self.waiting:
             fields["waiting"] = [[step, d] for step, d in self.waiting.items()]
+        fields.pop("settings", None)
+        if self.settings:
+            fields["settings"] = self.settings
         fields.pop("starving", None)
         # It says nothing once the end has moved on.
         if self.starving == self.end:

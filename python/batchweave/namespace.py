@@ -8,6 +8,7 @@ from typing import Any, Mapping
 from .checkpoints import (
     DEFAULT_GROUP,
     Checkpoint,
+    commit_max_lag,
     live_checkpoints,
     register_checkpoint,
     release_checkpoint,
@@ -89,6 +90,10 @@ class Namespace:
     def list_checkpoints(self) -> list[Checkpoint]:
         """The live checkpoints, by group, the newest first."""
         return live_checkpoints(self.log.head.jump(), self.rows)
+
+    def set_max_lag(self, max_lag: int | None) -> None:
+        """Steps that producers may be ahead of the slowest group's newest checkpoint; None removes the limit."""
+        commit_max_lag(self.log, max_lag)
 
     def close(self, drop_waiting: bool = False) -> int:
         """Closes the log: no batch after the current end. Gives the end."""

@@ -364,3 +364,12 @@ def _make_room(draft: Draft, name: str) -> None:
             {"groupsMax": GROUPS_MAX},
         )
     del draft.checkpoints[idle]
+
+
+def stage_max_lag(draft: Draft, max_lag: int | None) -> bool:
+    """Changes the setting; None removes it. True: nothing changes."""
+    if draft.settings.get("maxLag") == max_lag:
+        return True
+    others = {k: v for k, v in draft.settings.items() if k != "maxLag"}
+    draft.settings = others if max_lag is None else {"maxLag": max_lag, **others}
+    return False

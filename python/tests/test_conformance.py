@@ -143,6 +143,8 @@ def apply_change(d: draft.Draft, spec: manifest.NamespaceSpec, c: dict[str, Any]
     if kind == "checkpoint":
         done = stage.stage_checkpoint(d, spec.rows, c["group"], c["id"], c["row"], c["iteration"], c.get("keepLast"))
         return done, None
+    if kind == "maxLag":
+        return stage.stage_max_lag(d, c.get("maxLag")), None
     if kind == "release":
         return stage.stage_release(d, c["group"], c["id"]), None
     openings = [keys.OpeningIntent(**o) for o in c["openings"]]

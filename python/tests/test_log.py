@@ -301,10 +301,7 @@ class Checkpoints(Code):
         with namespace.producer("p") as p:
             for i in range(3):
                 p.append(slices(f"{i}"))
-        head = namespace.log.head.jump()
-        fields = {**head.fields, "version": head.version + 1, "settings": {"maxLag": 3}}
-        store.objects[manifest_key(head.version + 1)] = seal_json("manifest", namespace.uuid, fields)
-        namespace.log.head.jump()
+        namespace.set_max_lag(3)
         error = self.assertCode("LAG_DEADLOCK", lambda: watch_starvation(namespace.log, 3, 11.0, "default"))
         self.assertIn("maxLag = 3", error.message)
         gate = LagGate(namespace.log, poll_delay=0.01)

@@ -40,7 +40,7 @@ import {
 } from "../../src/format/index.js";
 import { translateCursor } from "../../src/lifecycle/index.js";
 import { Draft } from "../../src/log/draft.js";
-import { Log, newestFirst, stageCheckpoint, stageRelease } from "../../src/log/index.js";
+import { Log, newestFirst, stageCheckpoint, stageRelease, stageSettings } from "../../src/log/index.js";
 import { type Intents, stageIntents } from "../../src/log/intents.js";
 import { type SilentFinding, stageBatches, stageClosing, stageOpening, stageReturn } from "../../src/log/stage.js";
 import { MemoryStore, type ObjectStore } from "../../src/store/index.js";
@@ -162,6 +162,7 @@ const changes: Record<string, (draft: Draft, c: Json, spec: Log["spec"]) => Stag
   open: (draft, c) => ({ done: stageOpening(draft, c.producer, c.incarnation, silentOf(c.silent)), result: null }),
   close: (draft, c) => ({ done: stageClosing(draft, c.dropWaiting), result: null }),
   checkpoint: (draft, c, spec) => ({ done: stageCheckpoint(draft, spec.grid.rows, c), result: null }),
+  maxLag: (draft, c) => ({ done: stageSettings(draft, { maxLag: c.maxLag }), result: null }),
   release: (draft, c) => ({ done: stageRelease(draft, c.group, c.id), result: null }),
   intents: (draft, c, spec) => {
     const openings: OpeningIntent[] = c.openings;
