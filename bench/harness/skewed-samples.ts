@@ -16,21 +16,33 @@ export const skews: Readonly<Record<"coyo" | "navit", Skew>> = {
   navit: { text: [120, 1.3], image: [256, 1.1] },
 };
 
+/** Larger images are scaled down, as vision-language models do: 1,024 x 1,024 pixels in patches of 16. */
+const patchesMax = 4096;
+
 function draw(random: SeededRandom, [median, deviation]: readonly [number, number], max: number): number {
   return Math.max(1, Math.min(max, Math.round(median * Math.exp(deviation * random.normal()))));
 }
 
-/** `count` samples: text, or an image and its text. None is longer than `tokensMax`. */
+/**
+ * `count` samples: text, or an image and its text. None is longer than `tokensMax`. `patchesPerToken`: how many patches the encoder's output
+ * merges into one token of the backbone (1: none; 4: two by two, as many vision-language models do).
+ */
 export function skewedSamples(
   count: number,
-  kind: { readonly skew: Skew; readonly images: boolean; readonly tokensMax: number },
+  kind: {
+    readonly skew: Skew;
+    readonly images: boolean;
+    readonly tokensMax: number;
+    readonly patchesPerToken?: number;
+  },
   seed: string,
 ): SampleMeta[] {
   const random = new SeededRandom("skewed", seed);
   return Array.from({ length: count }, (_, i) => {
     const text = draw(random, kind.skew.text, kind.tokensMax / (kind.images ? 2 : 1));
     if (!kind.images) return { source: "text", id: String(i), tokens: text };
-    const image = draw(random, kind.skew.image, kind.tokensMax / 2);
-    return { source: "pairs", id: String(i), tokens: text + image, images: [image] };
+    const { patchesPerToken = 1 } = kind;
+    const image = draw(random, kind.skew.image, Math.min(patchesMax, (patchesPerToken * kind.tokensMax) / 2));
+    return { source: "pairs", id: String(i), tokens: text + Math.ceil(image / patchesPerToken), images: [image] };
   });
 }

@@ -27,7 +27,7 @@ export interface TokenizeSettings {
 }
 
 type Encode = (text: string) => ArrayLike<number>;
-const encoders = new Map<string, Promise<Encode>>();
+const encoders = new Map<string, Encode>();
 
 async function openEncoder(choice: TokenizerChoice): Promise<Encode> {
   if (choice.kind === "bytes") return (text) => Buffer.from(text, "utf8");
@@ -56,21 +56,34 @@ async function openEncoder(choice: TokenizerChoice): Promise<Encode> {
   return (text) => tokenizer.encode(text, { add_special_tokens: false } as never).ids;
 }
 
-/** The function behind {@link tokenize}: keeps the sample's other fields and adds `tokens`. */
-export async function tokenizeText(
+/** The function behind {@link tokenize}: keeps the sample's other fields and adds `tokens`. Async only until its tokenizer is loaded. */
+export function tokenizeText(
   value: Readonly<Record<string, unknown>>,
   settings: TokenizeSettings,
-): Promise<PreparedSample> {
-  const { tokenizer, field = "text", begin, end } = settings;
-  const key = JSON.stringify(tokenizer);
-  let encoder = encoders.get(key);
-  if (!encoder) {
-    encoder = openEncoder(tokenizer);
-    encoders.set(key, encoder);
-  }
+): PreparedSample | Promise<PreparedSample> {
+  const key = keyOf(settings.tokenizer);
+  const encode = encoders.get(key);
+  if (encode) return tokenizeWith(encode, value, settings);
+  return openEncoder(settings.tokenizer).then((opened) => {
+    encoders.set(key, opened);
+    return tokenizeWith(opened, value, settings);
+  });
+}
+
+function keyOf(choice: TokenizerChoice): string {
+  if (choice.kind === "bytes") return "bytes";
+  return choice.kind === "tiktoken" ? choice.encoding : String(choice.file);
+}
+
+function tokenizeWith(
+  encode: Encode,
+  value: Readonly<Record<string, unknown>>,
+  settings: TokenizeSettings,
+): PreparedSample {
+  const { field = "text", begin, end } = settings;
   const text = value[field];
   if (typeof text !== "string") throw new TypeError(`the field ${field} is not text`);
-  const ids = (await encoder)(text);
+  const ids = encode(text);
   const [before, after] = [begin === undefined ? [] : [begin], end === undefined ? [] : [end]];
   const tokens = new Int32Array(before.length + ids.length + after.length);
   tokens.set(before, 0);
