@@ -3,9 +3,9 @@ import { asVersion, type Version } from "../format/index.js";
 import type { Log } from "../log/index.js";
 
 /** Versions that share one base at most. */
-const baseVersionsMax = 64;
-/** And for how long: reclaim's grace counts from the base, so it must not be much older than the upload. */
-const baseMsMax = 2_000;
+const baseVersionsMax = 1_024;
+/** And for how long: reclaim's grace (15 minutes by default) counts from the base, so it must not be much older than the upload. */
+const baseMsMax = 20_000;
 
 /** Per log: the base in use, and since when. */
 const inUse = new WeakMap<Log, { readonly base: Version; readonly sinceMs: number }>();
