@@ -1,6 +1,7 @@
 /** Scenarios as data: who takes part, what goes wrong, for how long, and what must be true afterwards. */
 import { chainCast } from "./chain-cast.js";
 import type { FaultProfile } from "./faults.js";
+import { hazardScenarios } from "./hazard-scenarios.js";
 import type { LatencyName } from "./latency.js";
 import type { CastStrike, ProcessFault } from "./process-faults.js";
 import type { SimStoreOptions } from "./sim-store.js";
@@ -161,5 +162,6 @@ export const scenarios: ReadonlyMap<string, Scenario> = new Map(
       leastPerSeed: { calls: 2000, commits: 200 },
       mustHappen: [],
     } satisfies Scenario,
+    ...hazardScenarios,
   ].map((scenario) => [scenario.name, scenario]),
 );
