@@ -192,6 +192,7 @@ export async function run(args: string[]): Promise<void> {
               context,
               data,
               encoder: encoder ?? "text",
+              merge: encoder ? merge : undefined,
               backbone,
               way,
               ranks,

@@ -53,6 +53,7 @@ interface PlacedImage {
   readonly rank: number;
   /** Row, sequence of the row, slot. */
   readonly target: readonly [row: number, sequence: number, slot: number];
+  readonly source: string;
 }
 
 /** Builds the slices of batches of one pipeline. */
@@ -91,7 +92,7 @@ export class DataConstructor {
         const tensors = this.#tensors(sequences, ranges);
         const own = images.get(row * chunks + chunk);
         if (own) addImages(tensors, own);
-        slices.push(encodeSafetensors(tensors, this.#metadata(content, own !== undefined)));
+        slices.push(encodeSafetensors(tensors, this.#metadata(content, own)));
       }
     }
     return slices;
@@ -134,28 +135,44 @@ export class DataConstructor {
     return tensors;
   }
 
-  #metadata({ plan, deferred }: BatchContent, hasImages: boolean): Record<string, string> {
+  #metadata({ plan, deferred }: BatchContent, images: readonly PlacedImage[] | undefined): Record<string, string> {
     const { microbatches = 1, sequences = 1, seqLength, names = "megatron", layout = "contiguous" } = this.#settings;
-    const left = Object.entries(deferred ?? {}).filter(([, list]) => list.length > 0);
+    // By name, not by module: where the code lies differs from machine to machine, and slices must not.
+    const left = Object.entries(deferred ?? {}).flatMap(([source, list]) =>
+      list.length > 0 && images?.some((image) => image.source === source)
+        ? [[source, list.map(({ name }) => name)]]
+        : [],
+    );
     return {
       microbatches: String(microbatches),
       sequences: String(sequences),
       seq_length: String(seqLength),
       names,
       layout: plan.axis === "dp" ? layout : "whole",
-      ...(hasImages && left.length > 0 ? { deferred: JSON.stringify(Object.fromEntries(left)) } : {}),
+      ...(images && left.length > 0
+        ? {
+            deferred: JSON.stringify(Object.fromEntries(left)),
+            image_sources: JSON.stringify(images.map((i) => i.source)),
+          }
+        : {}),
     };
   }
 
   /** Images by cell: those of a balanced encoder plan where their rank reads, others with their sequence. */
-  #images({ encoder }: BatchContent, packed: readonly PackedSequence[][], isCut: boolean): Map<number, PlacedImage[]> {
+  #images(
+    { plan, encoder }: BatchContent,
+    packed: readonly PackedSequence[][],
+    isCut: boolean,
+  ): Map<number, PlacedImage[]> {
     const { chunks } = this.#grid;
-    const targets = new Map<PreparedImage, { readonly cell: number; readonly target: PlacedImage["target"] }>();
+    const targets = new Map<PreparedImage, { readonly cell: number } & Pick<PlacedImage, "target" | "source">>();
     packed.forEach((sequences, b) => {
       const row = isCut ? b : Math.floor(b / chunks);
       sequences.forEach((sequence, s) => {
-        for (const { image, slot } of sequence.images)
-          targets.set(image, { cell: isCut ? row * chunks : b, target: [row, s, slot] });
+        for (const { image, slot, sample } of sequence.images) {
+          const source = plan.samples[plan.buckets[b]?.bins[s]?.samples[sample] as number]?.source as string;
+          targets.set(image, { cell: isCut ? row * chunks : b, target: [row, s, slot], source });
+        }
       });
     });
     const cells = new Map<number, PlacedImage[]>();
@@ -169,15 +186,13 @@ export class DataConstructor {
       const rank = bucket.ranks[0] as number;
       for (const image of bucket.bins.flatMap((bin) => bin.samples).flatMap((i) => encoder?.values[i]?.images ?? [])) {
         placed.add(image);
-        put(this.#cellOf(rank), {
-          image,
-          rank,
-          target: (targets.get(image) as { target: PlacedImage["target"] }).target,
-        });
+        const { target, source } = targets.get(image) as Pick<PlacedImage, "target" | "source">;
+        put(this.#cellOf(rank), { image, rank, target, source });
       }
     }
     // Without an encoder graph, and where it left some out, images stay with their sequence.
-    for (const [image, { cell, target }] of targets) if (!placed.has(image)) put(cell, { image, rank: -1, target });
+    for (const [image, { cell, target, source }] of targets)
+      if (!placed.has(image)) put(cell, { image, rank: -1, target, source });
     return cells;
   }
 

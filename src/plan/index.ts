@@ -37,6 +37,7 @@ export {
   DataConstructor,
   type FieldNames,
 } from "./data-constructor.js";
+export { finishSlice } from "./deferred.js";
 export {
   type BalanceNode,
   DGraph,

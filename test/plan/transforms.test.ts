@@ -5,11 +5,13 @@
  * skipped with the reason.
  */
 import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, type TestContext, test } from "vitest";
 import { decodeSafetensors, systemEnv, tensorValues } from "../../src/index.js";
+import { finishSlice } from "../../src/plan/deferred.js";
 import * as image from "../../src/plan/image.js";
 import type { PlannedBatch } from "../../src/plan/lane-planner.js";
 import { definePipeline, type Pipeline, type PipelineSpec } from "../../src/plan/pipeline.js";
@@ -228,6 +230,17 @@ describe("images", () => {
     );
   }
 
+  /** Six times the patches of one picture. */
+  async function hashOfPatches(file: Uint8Array): Promise<string> {
+    const placedImage = await image.placeImageTokens({ image: file, tokens: [] }, { token: 9 });
+    const { images } = (await image.patchifyEach(placedImage, {})) as { images: PreparedImage[] };
+    const once = images[0]?.data as Uint8Array;
+    return createHash("sha256")
+      .update(Buffer.concat(new Array<Uint8Array>(6).fill(once)))
+      .digest("hex")
+      .slice(0, 8);
+  }
+
   test("decode, crop, resize, patchify: pixels arrive where they belong", async (context) => {
     await needPackage(context, "sharp");
     const decoded = await image.decodeField({ image: await picture(8, 6), tokens: [5] }, {});
@@ -296,6 +309,17 @@ describe("images", () => {
         expect(tensors.has("image_bytes")).toBe(at === "consumer");
         expect(metadata["deferred"] !== undefined).toBe(at === "consumer");
       }
+      // Whoever decodes, the patches are the same.
+      const finished = await Promise.all(
+        batches.flatMap((batch) => batch.slices).map((slice) => finishSlice(slice, pipeline)),
+      );
+      const pixels = finished.flatMap(({ tensors }) => [
+        ...((tensors.get("pixel_values")?.data as Uint8Array | undefined) ?? []),
+      ]);
+      expect(pixels.length).toBe(6 * 8 * 16 * 16 * 3);
+      expect(createHash("sha256").update(Uint8Array.from(pixels)).digest("hex").slice(0, 8)).toBe(
+        await hashOfPatches(picked),
+      );
       const [figures] = open.figures;
       const [, moved] = placementFigures(figures!, transforms);
       if (at === "consumer") expect(moved?.consumer.logged).toBeGreaterThan(0);
