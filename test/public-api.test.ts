@@ -284,6 +284,7 @@ test("batchweave/plan", async (context) => {
         "describeSources",
         "describeSummary",
         "encoderCost",
+        "finishSlice",
         "imbalance",
         "importModule",
         "iterable",
