@@ -1,8 +1,8 @@
 /** The processes of the chaos script: started, aimed at, killed, and started again. */
 import { type ChildProcess, fork } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import type { ObjectStore } from "../src/index.js";
 import { chaosMesh } from "./chaos-content.js";
 import { type Aim, commitId, type PhaseRecord, readPhases } from "./chaos-phase.js";
 
@@ -38,6 +38,7 @@ const fencedStatus = 75;
 /** The running processes. */
 export class Fleet {
   readonly #uri: string;
+  readonly #store: ObjectStore;
   readonly #folder: string;
   readonly #random: () => number;
   readonly #children = new Map<string, ChildProcess>();
@@ -49,8 +50,9 @@ export class Fleet {
   readonly failures: string[] = [];
   fenced = 0;
 
-  constructor(uri: string, folder: string, random: () => number) {
+  constructor(uri: string, store: ObjectStore, folder: string, random: () => number) {
     this.#uri = uri;
+    this.#store = store;
     this.#folder = folder;
     this.#random = random;
   }
@@ -134,7 +136,7 @@ export class Fleet {
     });
     child.once("exit", (code, signal) => {
       this.#children.delete(name);
-      if (signal === "SIGKILL") this.#report(role);
+      if (signal === "SIGKILL") void this.#report(role);
       else if (code === fencedStatus) this.fenced++;
       else if (code !== 0) this.failures.push(`${name} ended with status ${code ?? signal}: ${errors}`);
       if (code === 0 || this.#isFinishing) return;
@@ -152,18 +154,14 @@ export class Fleet {
   }
 
   /** Looks at once, before a reclaimer takes the manifest away. */
-  #report(role: Role): void {
+  async #report(role: Role): Promise<void> {
     const phases = readPhases(join(this.#folder, `${role.name}.phase`));
-    this.#deaths.push({ role, phases, hasLanded: hasLanded(this.#uri, phases) });
+    this.#deaths.push({ role, phases, hasLanded: await hasLanded(this.#store, phases) });
     this.#wake?.();
   }
 }
 
-function hasLanded(uri: string, { commit }: PhaseRecord): boolean {
-  if (!commit) return false;
-  try {
-    return commitId(readFileSync(join(fileURLToPath(uri), commit.version))) === commit.id;
-  } catch {
-    return false;
-  }
+async function hasLanded(store: ObjectStore, { commit }: PhaseRecord): Promise<boolean> {
+  const bytes = commit && (await store.get(commit.version).catch(() => undefined));
+  return bytes !== undefined && commitId(bytes) === commit?.id;
 }

@@ -4,7 +4,7 @@
  */
 import { appendFileSync, existsSync, openSync, readFileSync, renameSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
-import { isBatchWeaveError, openNamespace, openStore, systemEnv } from "../src/index.js";
+import { isBatchWeaveError, openNamespace, openStore, systemEnv, withRetry } from "../src/index.js";
 import { chaosBatch, chaosMesh, digest } from "./chaos-content.js";
 import { type Aim, PhaseMarker, withPhases } from "./chaos-phase.js";
 
@@ -18,7 +18,7 @@ process.on("message", (order: { readonly aim?: Aim; readonly finish?: boolean })
   if (order.finish) finish.abort();
   else marker.arm(order.aim);
 });
-const store = withPhases(await openStore(uri, {}, systemEnv), marker);
+const store = withRetry(withPhases(await openStore(uri, {}, systemEnv), marker), systemEnv, { budgetMax: 500 });
 
 /** Status of a producer that somebody else fenced: start it again. */
 const fencedStatus = 75;

@@ -1,5 +1,6 @@
 /**
- * `npm run chaos -- --rounds 100`: kill -9 of any process at any moment, again and again, real processes on a folder. Three producers, two
+ * `npm run chaos -- --rounds 100`: kill -9 of any process at any moment, again and again, real processes on a folder, or on a real S3 server
+ * (`--store s3`), through a proxy that loses, delays, cuts and repeats (`--faults`). Three producers, two
  * processes that fight for one producer id, four ranks that register checkpoints, two eager reclaimers. Most kills are aimed at a phase (the
  * process sends itself SIGKILL somewhere in it), the others come from outside at a random moment; where each really hit is read from a file
  * that the victim wrote synchronously. Afterwards the log is verified, and what everybody saw and acknowledged must be one history.
@@ -7,13 +8,13 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { createNamespace, makeCursor } from "../src/index.js";
 import { chaosGrid } from "./chaos-content.js";
 import { type Death, Fleet, type Role, roles } from "./chaos-fleet.js";
 import { judge } from "./chaos-judge.js";
 import { type Phase, phases } from "./chaos-phase.js";
+import { openChaosStore } from "./chaos-store.js";
 
 /** mulberry32: kills are drawn from the seed; what the operating system makes of them is not. */
 function seededRandom(seed: number): () => number {
@@ -29,6 +30,8 @@ function seededRandom(seed: number): () => number {
 const { values } = parseArgs({
   options: {
     rounds: { type: "string", default: "100" },
+    store: { type: "string", default: "file" },
+    faults: { type: "boolean", default: false },
     seed: { type: "string", default: String(Date.now() % 1_000_000) },
     json: { type: "boolean", default: false },
     keep: { type: "boolean", default: false },
@@ -36,14 +39,15 @@ const { values } = parseArgs({
   },
 });
 if (values.help) {
-  console.log("npm run chaos -- [--rounds 100] [--seed N] [--json] [--keep]");
+  console.log("npm run chaos -- [--rounds 100] [--store file|s3|moto] [--faults] [--seed N] [--json] [--keep]");
   process.exit(0);
 }
 const rounds = Number(values.rounds);
 const seed = Number(values.seed);
 const random = seededRandom(seed);
 const folder = mkdtempSync(join(tmpdir(), "batchweave-chaos-"));
-const uri = `${pathToFileURL(folder).href}/run`;
+const place = await openChaosStore(values.store, values.faults, folder, random);
+const { uri } = place;
 
 /** Kills by the phase they hit; "between" is none of them. */
 const kills: Record<Phase | "between", number> = {
@@ -122,8 +126,8 @@ async function playRound(fleet: Fleet, round: number): Promise<void> {
 }
 
 async function main(): Promise<number> {
-  const ns = await createNamespace(uri, { grid: chaosGrid });
-  const fleet = new Fleet(uri, folder, random);
+  const ns = await createNamespace(uri, { grid: chaosGrid }, { storeSettings: place.settings });
+  const fleet = new Fleet(uri, place.store, folder, random);
   const begun = performance.now();
   // Also when this process fails in a way that nobody catches.
   process.on("exit", () => fleet.stop());
@@ -143,6 +147,7 @@ async function main(): Promise<number> {
     // Kills that came together with an aimed one are kills too.
     for (let death = await fleet.death(0); death; death = await fleet.death(0)) count(death, undefined);
     await ns.close();
+    place.calm();
     await fleet.finishRanks();
   } finally {
     fleet.stop();
@@ -169,6 +174,7 @@ async function main(): Promise<number> {
     reread,
     verified: verified.ok,
     trim: info.steps.trim,
+    ...(values.faults && { faults: place.faults }),
   };
   if (values.json) console.log(JSON.stringify({ ...facts, problems }));
   else {
@@ -179,6 +185,10 @@ async function main(): Promise<number> {
     console.log(
       `${total} kills in ${rounds} rounds and ${seconds} s (seed ${seed}); ${fleet.fenced} times a twin was fenced; ${steps} steps, ${info.steps.trim} of them reclaimed, ${acknowledged} acknowledged, ${reread} slices read again after a kill`,
     );
+    if (values.faults) {
+      const list = Object.entries(place.faults).map(([kind, n]) => `${kind === "none" ? "unharmed" : kind} ${n}`);
+      console.log(`requests through the fault proxy: ${list.join("; ")}`);
+    }
     for (const problem of problems) console.log(`PROBLEM: ${problem}`);
     console.log(
       problems.length === 0 ? "consistent: nothing lost, repeated or reordered, and verify is clean" : "NOT consistent",
@@ -189,4 +199,8 @@ async function main(): Promise<number> {
   return problems.length === 0 ? 0 : 1;
 }
 
-process.exitCode = await main();
+try {
+  process.exitCode = await main();
+} finally {
+  await place.stop();
+}

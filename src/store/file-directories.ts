@@ -1,10 +1,14 @@
 /** Directories of a file store: made when needed, remembered, and synced once for all who wait. */
 import { dirname } from "node:path";
+import { BatchWeaveError } from "../errors.js";
 import { closeFile, directoryFlags, makeDirectory, openFile, syncAll } from "./file-calls.js";
 import { errno, tolerate } from "./file-error.js";
 
 /** Most directories remembered. Forgetting one costs a mkdir and an fsync, nothing else. */
 const knownMax = 4096;
+
+/** How often a parent may be pruned under us before it is taken for one in which no folder can be made. */
+const vanishedMax = 32;
 
 interface Known {
   /** The directory is there (it may be removed again by somebody's clean-up; then the caller sees ENOENT and says so). */
@@ -122,7 +126,7 @@ export class Directories {
 
   /** Whether the directory was made by this call. */
   async #make(path: string): Promise<boolean> {
-    for (;;) {
+    for (let tries = 0; ; tries++) {
       try {
         await makeDirectory(path);
         return true;
@@ -130,6 +134,15 @@ export class Directories {
         // EISDIR is what macOS answers for "/".
         if (errno(e) === "EEXIST" || errno(e) === "EISDIR") return false;
         if (errno(e) !== "ENOENT" || path === dirname(path)) throw e;
+        // A link to nowhere is there and holds nothing, and so it is with /proc: without an end this would spin.
+        if (tries === vanishedMax) {
+          throw new BatchWeaveError(
+            "INVALID_ARGUMENT",
+            `cannot make the folder ${path}: ${dirname(path)} is a link to nowhere, or takes no folders; mount or make what it points to, or choose another folder`,
+            { path, errno: "ENOENT" },
+            e,
+          );
+        }
         // The parent was missing, or was pruned a moment ago.
         this.#known.delete(dirname(path));
         await this.ensure(dirname(path)).exists;

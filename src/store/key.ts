@@ -13,6 +13,11 @@ export function isKeySegment(name: string): boolean {
   return segment.test(name) && name !== "." && name !== "..";
 }
 
+/** Whether some key may start with `text`. Listings of other prefixes are empty, and some servers would not even be asked. */
+export function isKeyPrefix(text: string): boolean {
+  return text.length <= keyBytesMax && /^(?!\/)[A-Za-z0-9._=/-]*$/.test(text) && !/\/\/|(?:^|\/)\.{1,2}\//.test(text);
+}
+
 /** Whether `text` is a key. */
 export function isKey(text: string): boolean {
   return text.length <= keyBytesMax && key.test(text) && !dots.test(text);

@@ -7,19 +7,23 @@ import { withUploads } from "./uploads.js";
 
 /** Settings of {@link withRetry}. */
 export interface RetrySettings {
-  /** Tries of one call, the first included. Default 6. */
+  /** Tries of one call, the first included. Default 12. */
   attemptsMax?: number | undefined;
+  /** No further try begins this long after the first; what the store asked us to wait (Retry-After) does not count. Default 30,000. */
+  patienceMs?: number | undefined;
   /** The first retry waits a random time up to this, each further one up to twice the previous bound. Default 100. */
   firstDelayMs?: number | undefined;
   /** Upper bound of one wait; a Retry-After of the store (a minute at most) comes on top. Default 10,000. */
   delayMaxMs?: number | undefined;
-  /** Retries that may be spent at once; a success gives back a tenth of one. Keeps a failing store from being buried. Default 50. */
+  /** Retries that may be spent at once; a success gives back a tenth of one. Keeps a failing store from being buried. Default 200. */
   budgetMax?: number | undefined;
 }
 
 const refundPerSuccess = 0.1;
 /** A store that asks for more than this is asked again after it all the same. */
 const askedDelayMsMax = 60_000;
+/** Tries to reach a place that has never answered: most likely its address is wrong, and whoever waits should be told soon. */
+const firstContactAttemptsMax = 3;
 
 /**
  * `store`, with STORE_UNAVAILABLE retried on every call but `create`: a create that was applied and whose answer was lost would come back as
@@ -27,25 +31,35 @@ const askedDelayMsMax = 60_000;
  * object ends.
  */
 export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings = {}): ObjectStore {
-  const attemptsMax = settings.attemptsMax ?? 6;
+  const attemptsMax = settings.attemptsMax ?? 12;
+  const patienceMs = settings.patienceMs ?? 30_000;
   const firstDelayMs = settings.firstDelayMs ?? 100;
   const delayMaxMs = settings.delayMaxMs ?? 10_000;
-  const budgetMax = settings.budgetMax ?? 50;
+  const budgetMax = settings.budgetMax ?? 200;
   let budget = budgetMax;
+  let hasAnswered = false;
 
   const attempt = async <T>(call: () => Promise<T>, options: CallOptions | undefined): Promise<T> => {
+    const begun = env.monotonic();
+    let askedMs = 0;
     for (let failures = 0; ; ) {
       try {
         const result = await call();
+        hasAnswered = true;
         budget = Math.min(budgetMax, budget + refundPerSuccess);
         return result;
       } catch (e) {
         if (!isBatchWeaveError(e, "STORE_UNAVAILABLE")) throw e;
         failures++;
-        if (failures >= attemptsMax || budget < 1) throw e;
-        budget--;
+        hasAnswered ||= !isUnreachable(e);
+        const triesMax = hasAnswered ? attemptsMax : Math.min(attemptsMax, firstContactAttemptsMax);
+        if (failures >= triesMax || budget < 1) throw e;
         const bound = Math.min(delayMaxMs, firstDelayMs * 2 ** (failures - 1));
-        await env.sleep(askedDelayMs(e) + env.random() * bound, options?.signal);
+        const delayMs = env.random() * bound;
+        if (env.monotonic() - begun - askedMs + delayMs > patienceMs) throw e;
+        budget--;
+        askedMs += askedDelayMs(e);
+        await env.sleep(askedDelayMs(e) + delayMs, options?.signal);
       }
     }
   };
@@ -61,6 +75,11 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
     list: (prefix, options) => attempt(() => store.list(prefix, options), options),
     delete: (keys, options) => attempt(() => store.delete(keys, options), options),
   };
+}
+
+/** Nobody was there to refuse. */
+function isUnreachable({ details }: BatchWeaveError): boolean {
+  return details["errno"] === "ECONNREFUSED" || details["errno"] === "ENOTFOUND" || details["phase"] === "connect";
 }
 
 /** What the store asked for (Retry-After), on top of which the jitter spreads those who were told the same. */

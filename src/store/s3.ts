@@ -11,7 +11,7 @@ import type { Env } from "../env/index.js";
 import { BatchWeaveError } from "../errors.js";
 import { assertRange, listLimit } from "./arguments.js";
 import { bodyBytes } from "./body.js";
-import { assertKey, isKey } from "./key.js";
+import { assertKey, isKey, isKeyPrefix } from "./key.js";
 import type {
   Body,
   CallOptions,
@@ -163,6 +163,8 @@ export class S3Store implements ObjectStore {
 
   async list(prefix: string, options?: ListOptions): Promise<ListPage> {
     const limit = listLimit(options);
+    options?.signal?.throwIfAborted();
+    if (!isKeyPrefix(prefix)) return { objects: [], more: false };
     const root = this.#place.prefix;
     let startAfter = options?.startAfter === undefined ? "" : `${root}${options.startAfter}`;
     for (;;) {

@@ -204,6 +204,33 @@ describe("withRetry", () => {
     expect(calls.get - before).toBe(13);
   });
 
+  test("gives up after its patience, and soon at a place that never answered; one that did is waited for", async () => {
+    const env = new VirtualEnv();
+    let error = (): Error => unavailable();
+    const { store: flaky, calls } = scriptedStore({
+      get: async () => {
+        await env.sleep(5_000);
+        throw error();
+      },
+      list: async () => ({ objects: [], more: false }),
+    });
+    await env.run(
+      withRetry(flaky, env)
+        .get("k")
+        .catch(() => {}),
+    );
+    expect([calls.get > 3, env.now() < 40_000]).toEqual([true, true]);
+    error = () => unavailable({ errno: "ECONNREFUSED" });
+    calls.get = 0;
+    const store = withRetry(flaky, env);
+    await env.run(store.get("k").catch(() => {}));
+    expect(calls.get).toBe(3);
+    await store.list("");
+    calls.get = 0;
+    await env.run(store.get("k").catch(() => {}));
+    expect(calls.get).toBeGreaterThan(3);
+  });
+
   test("an abort ends the wait with its reason", async () => {
     const env = new VirtualEnv();
     const { store } = scriptedStore({

@@ -202,24 +202,22 @@ const storms = [
   { status: 429, code: "TooManyRequests" },
 ] as const;
 
+function pick(random: () => number): (typeof storms)[number] {
+  return storms[Math.floor(random() * storms.length)] as (typeof storms)[number];
+}
+
 /**
  * A bad day: every request has a small chance of each fault, and now and then a storm turns most requests away for a moment.
  * `random` is uniform in [0, 1).
  */
 export function badDay(random: () => number, rate: number): Plan {
-  let storm: { readonly left: number; readonly of: (typeof storms)[number] } | undefined;
+  let storm: { readonly untilMs: number; readonly of: (typeof storms)[number] } | undefined;
   return () => {
     if (!storm && random() < rate / 20) {
-      storm = {
-        left: 5 + Math.floor(random() * 30),
-        of: storms[Math.floor(random() * storms.length)] as (typeof storms)[number],
-      };
+      storm = { untilMs: performance.now() + 1_000 * random(), of: pick(random) };
     }
-    if (storm) {
-      const { left, of } = storm;
-      storm = left > 1 ? { left: left - 1, of } : undefined;
-      if (random() < 0.8) return { kind: "status", ...of, isApplied: random() < 0.2 };
-    }
+    if (storm && performance.now() > storm.untilMs) storm = undefined;
+    if (storm && random() < 0.8) return { kind: "status", ...storm.of, isApplied: random() < 0.2 };
     if (random() >= rate) return undefined;
     const roll = Math.floor(random() * 8);
     switch (roll) {
@@ -239,7 +237,7 @@ export function badDay(random: () => number, rate: number): Plan {
       default:
         return {
           kind: "status",
-          ...(storms[Math.floor(random() * storms.length)] as (typeof storms)[number]),
+          ...pick(random),
           isApplied: random() < 0.5,
         };
     }

@@ -18,7 +18,7 @@ export interface TinyS3 {
 }
 
 /** Starts it. Any bucket exists; signatures are not checked. */
-export async function startTinyS3({ isCareless = false } = {}): Promise<TinyS3> {
+export async function startTinyS3({ isCareless = false }: { isCareless?: boolean } = {}): Promise<TinyS3> {
   const objects = new Map<string, Buffer>();
   const requests: { method: string; path: string; headers: IncomingHttpHeaders }[] = [];
   let [connections, connectionsMax] = [0, 0];
