@@ -38,6 +38,11 @@ export class LiveSet {
     return this.#last.has(text) || this.#batches.has(text);
   }
 
+  /** A producer's last batch, which holds its resume point. */
+  isLast(name: BatchName): boolean {
+    return this.#last.has(uploadName(name));
+  }
+
   /** Last batches that are live for that reason alone. */
   isOnlyLast(name: BatchName): boolean {
     const text = uploadName(name);

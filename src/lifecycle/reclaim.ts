@@ -4,7 +4,7 @@
  *   1. commit the new trim and the orphan cutoff     (from here on nothing below the cutoff can become live)
  *   2. compute what is live in that very version     (anything missing: stop, delete nothing)
  *   3. announce the boundary                         (from here on old manifest names mean nothing)
- *   4. delete, lowest first
+ *   4. delete, lowest first: what the trim released, by name; what lies below the cutoff and is not live, by listing
  *
  * A crash between any two leaves work for the next run, which finds it by listing. Two at once do the same work twice.
  */
@@ -137,7 +137,12 @@ export async function reclaimSince(
     take: (dead) => tally.take(dead),
     signal,
   };
-  const kept = since ? await sweepNewlyTrimmed(sweep, since, base) : [];
+  const kept = await sweepNewlyTrimmed(sweep, since, base).catch((error) => {
+    // Another reclaimer deleted the index of those steps, after their batches or before; then they are listed, as soon as they are old enough.
+    if (since || !isBatchWeaveError(error, "MISSING_OBJECT")) throw error;
+    return [];
+  });
+  await tally.flush();
   await sweepAll(sweep, tally);
   const report: ReclaimReport = {
     dryRun,
@@ -293,6 +298,7 @@ class Tally {
   readonly #signal: AbortSignal | undefined;
   readonly #counts = { batches: none(), index: none(), manifests: none(), intents: none() };
   #pending: DeadObject[] = [];
+  readonly #seen = new Set<string>();
   readonly dead: DeadObject[] | undefined;
 
   constructor(log: Log, dryRun: boolean, observer: ReclaimObserver = {}, signal: AbortSignal | undefined) {
@@ -304,16 +310,16 @@ class Tally {
 
   /** Takes dead objects of one kind after another; deletes them by the thousand. */
   async take(objects: readonly DeadObject[]): Promise<void> {
-    for (const { kind, size } of objects) {
-      const count = this.#counts[kinds[kind]];
+    // A dry run meets what was trimmed just now again when it lists.
+    const isNew = ({ key }: DeadObject): boolean =>
+      !this.dead || (!this.#seen.has(key) && this.#seen.add(key) !== undefined);
+    for (const object of objects.filter(isNew)) {
+      const count = this.#counts[kinds[object.kind]];
       count.objects++;
-      count.bytes += size;
+      count.bytes += object.size;
+      if (this.dead) this.dead.push(object);
+      else this.#pending.push(object);
     }
-    if (this.dead) {
-      for (const object of objects) this.dead.push(object);
-      return;
-    }
-    this.#pending.push(...objects);
     if (this.#pending.length >= deletedAtOnceMax) await this.flush();
   }
 

@@ -6,7 +6,7 @@
 import { type BatchName, batchKey, type Descriptor, type Manifest } from "../format/index.js";
 import { visitSteps } from "./index-walk.js";
 import { firstIndexedStep } from "./live-set.js";
-import { batchReason, type DeadObject, type Sweep } from "./sweep.js";
+import type { DeadObject, Sweep } from "./sweep.js";
 
 /** A batch that was dead but for a producer's resume point in it. */
 interface KeptBatch {
@@ -25,25 +25,32 @@ export interface SweptBefore {
   readonly pins: readonly string[];
 }
 
+/** Newly trimmed steps that are looked up one by one at most; of more, those old enough are found by listing. */
+const newlyTrimmedMax = 65_536;
+
 /**
- * Three kinds of objects can have died below the old cutoff: batches that were trimmed since (their names are in the index of the
- * version before), batches that were kept for a resume point and are not any more, and what pins let go (then the hint does not fit).
- * Returns those that are still kept for a resume point.
+ * Deletes the batches that this trim released, by name: their descriptors are in the index of the version before. They need not be older
+ * than the cutoff. The cutoff protects uploads that are not committed yet, and a listing cannot tell those from others; these were
+ * committed, at a step that is gone, so their producer's state is past them and nobody can stage them again. So storage follows the
+ * checkpoints and not the grace. With a hint also those that were kept for a resume point and are not any more. Returns what is still kept.
  */
-export async function sweepNewlyTrimmed(sweep: Sweep, since: SweptBefore, before: Manifest): Promise<KeptBatch[]> {
+export async function sweepNewlyTrimmed(
+  sweep: Sweep,
+  since: SweptBefore | undefined,
+  before: Manifest,
+): Promise<KeptBatch[]> {
   const { log, manifest, live, inFlightMax, signal } = sweep;
   const pinned = [...manifest.pins.values()];
   const candidates: DeadObject[] = [];
   const kept: KeptBatch[] = [];
   const consider = (name: BatchName, extents: readonly { size: number }[]): void => {
-    // Younger ones are listed.
-    if (name.base >= since.cutoff) return;
-    if (live.hasBatch(name)) {
-      kept.push({ name, extents: extents.length });
+    if (live.isLast(name)) {
+      // Of younger bases the listing decides what is kept.
+      if (since && name.base < since.cutoff) kept.push({ name, extents: extents.length });
       return;
     }
     extents.forEach(({ size }, extent) => {
-      candidates.push({ key: batchKey(name, extent), size, kind: "batch", reason: batchReason(manifest, name) });
+      candidates.push({ key: batchKey(name, extent), size, kind: "batch", reason: "trimmed" });
     });
   };
   const visit = (descriptor: Descriptor, step: number): void => {
@@ -51,8 +58,10 @@ export async function sweepNewlyTrimmed(sweep: Sweep, since: SweptBefore, before
     consider(descriptor, descriptor.extents);
   };
   const from = Math.max(before.steps.trim, firstIndexedStep(log));
-  await visitSteps(log, { tree: before, from, to: manifest.steps.trim }, visit, inFlightMax, { signal });
-  for (const { name, extents } of since.kept)
+  const to = Math.min(manifest.steps.trim, before.steps.end);
+  if (since || to - from <= newlyTrimmedMax)
+    await visitSteps(log, { tree: before, from, to }, visit, inFlightMax, { signal });
+  for (const { name, extents } of since?.kept ?? [])
     consider(
       name,
       Array.from({ length: extents }, () => ({ size: 0 })),

@@ -2,6 +2,7 @@
  * Silent producers. State is never forgotten, but the manifest must stay small: producers that have not committed for
  * long move, in somebody's commit, to a sealed table together with a copy of their resume point.
  */
+import { isBatchWeaveError } from "../errors.js";
 import { encodeTable, type Manifest, type NodeRef, type ProducerState, type SilentProducer } from "../format/index.js";
 import type { Draft } from "./draft.js";
 import type { SilentFinding } from "./stage.js";
@@ -55,7 +56,12 @@ export async function lookUpSilence(
   await Promise.all(
     ids.map(async (id) => {
       const state = base.producers.get(id) as ProducerState;
-      moved.set(id, { state, resumePoint: await readResumePoint(id, state) });
+      try {
+        moved.set(id, { state, resumePoint: await readResumePoint(id, state) });
+      } catch (error) {
+        // It came back meanwhile and a reclaim took its old batch: this base is not the newest any more, and it stays where it is.
+        if (!isBatchWeaveError(error, "MISSING_OBJECT")) throw error;
+      }
     }),
   );
   const merged = base.tables.length < tablesMax ? [] : await Promise.all(base.tables.slice(-tablesMax).map(readTable));

@@ -50,9 +50,7 @@ describe("reclaim", () => {
     expect(report).toMatchObject({ trim: { before: 0, after: 20 }, dryRun: false, full: true });
     const kept = new Set(await batchKeys(log));
     for (const [i, batch] of batches.entries()) {
-      // Young uploads are kept by the grace even when trimmed.
-      const isDead = i < 20 && batch.base < report.cutoff.after;
-      expect(kept.has(batchKey(batch, 0))).toBe(!isDead);
+      expect(kept.has(batchKey(batch, 0))).toBe(i >= 20);
     }
     expect(report.batches.objects).toBe(20 + (orphan.base < report.cutoff.after ? 1 : 0));
     expect(report.boundary.after).toBe(report.cutoff.after - 1);
@@ -62,6 +60,16 @@ describe("reclaim", () => {
     // Nothing is left to do but the versions it made itself.
     const again = await reclaim(log, now);
     expect([again.batches.objects, again.index.objects]).toEqual([0, 0]);
+  });
+
+  test("storage follows the checkpoints, not the grace: what was committed and trimmed goes at once, young orphans stay", async () => {
+    const { world, log } = await trained(100, 90);
+    const young = await new Writer(world.open(uri, log.spec), "young").upload();
+    const report = await reclaim(log, { graceMs: 3_600_000 });
+    expect(report).toMatchObject({ cutoff: { after: 0 }, boundary: { after: 0 }, batches: { objects: 90 } });
+    expect(await batchKeys(log)).toHaveLength(11);
+    expect(await batchKeys(log)).toContain(batchKey(young, 0));
+    expect((await readAll(world.open(uri, log.spec))).size).toBe(10);
   });
 
   test("without a checkpoint nothing is trimmed, and only orphans and manifests go", async () => {
@@ -99,14 +107,14 @@ describe("reclaim", () => {
     const log = await world.create(uri);
     const writer = new Writer(log);
     await writer.write(1_500, { perCommit: 100 });
-    await registerCheckpoint(log, { id: "c", cursor: cursorAt(log, 1_400) });
+    await registerCheckpoint(log, { id: "c", cursor: cursorAt(log, 200) });
     await new Writer(log, "q").write(4);
     const store = new FailingStore(world.store(uri));
     const report = await reclaim(world.open(uri, log.spec, store), now);
-    expect(report.batches.objects).toBe(1_400);
+    expect(report.batches.objects).toBe(200);
     const lists = store.seen.filter((call) => call.startsWith("list batch/"));
     expect(lists.length).toBe(257);
-    expect((await readAll(world.open(uri, log.spec))).size).toBe(104);
+    expect((await readAll(world.open(uri, log.spec))).size).toBe(1_304);
   });
 });
 
