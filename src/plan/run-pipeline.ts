@@ -129,14 +129,9 @@ export async function runPipeline(
   }
   await Promise.all(lanes.map(({ producer }) => producer.close()));
   const isDone = lanes.every((lane) => lane.ended || lane.planner.nextStep >= steps);
-  const { closed, end } = await finish(
-    ns,
-    settings,
-    isDone,
-    order === "lanes" ? steps : Infinity,
-    lanes,
-    options.signal,
-  );
+  // Told to stop, it still says how far the log has come.
+  const signal = options.signal?.aborted ? undefined : options.signal;
+  const { closed, end } = await finish(ns, settings, isDone, order === "lanes" ? steps : Infinity, lanes, signal);
   return { summary: report.summary(), sources: open.figures, wallMs: env.monotonic() - begun, closed, end };
 }
 

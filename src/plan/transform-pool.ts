@@ -36,8 +36,11 @@ interface Thread {
   task: Task | undefined;
   /** Which samples of the task are running, and what was last seen of its progress. */
   running: number[];
-  seen: { readonly count: number; readonly atMs: number; readonly rss: number };
+  seen: { readonly begun: number; readonly count: number; readonly atMs: number; readonly rss: number };
 }
+
+/** Starting a thread and loading its modules may take so long, whatever a sample may. */
+const startMsMax = 60_000;
 
 /** A pool of transform threads. */
 export class TransformPool implements AsyncDisposable {
@@ -103,7 +106,7 @@ export class TransformPool implements AsyncDisposable {
       progress: new Int32Array(shared),
       task: undefined,
       running: [],
-      seen: { count: -1, atMs: 0, rss: 0 },
+      seen: { begun: -1, count: -1, atMs: 0, rss: 0 },
     };
     worker.on("message", (outputs: ChainOutput[]) => this.#finish(thread, outputs));
     worker.on("error", (error: NodeJS.ErrnoException) => {
@@ -125,11 +128,8 @@ export class TransformPool implements AsyncDisposable {
     thread.task = task;
     thread.running = task.left;
     Atomics.store(thread.progress, 0, 0);
-    thread.seen = {
-      count: Atomics.load(thread.progress, 1),
-      atMs: this.#env.monotonic(),
-      rss: process.memoryUsage.rss(),
-    };
+    const count = Atomics.load(thread.progress, 1);
+    thread.seen = { begun: count, count, atMs: this.#env.monotonic(), rss: process.memoryUsage.rss() };
     const inputs = task.left.map((i) => task.inputs[i] as ChainInput);
     try {
       thread.worker.postMessage({ chain: task.chain, inputs } satisfies WorkerTask);
@@ -167,6 +167,11 @@ export class TransformPool implements AsyncDisposable {
     const { task, running } = thread;
     thread.task = undefined;
     if (!task || this.#closed) return;
+    if (Atomics.load(thread.progress, 1) === thread.seen.begun) {
+      const message = `A thread for transforms could not begin its work: it ${reason}. Check the modules of ${task.chain.map((step) => step.name).join(", ")}.`;
+      task.reject(new BatchWeaveError("INVALID_ARGUMENT", message));
+      return;
+    }
     const at = Math.min(Atomics.load(thread.progress, 0), running.length - 1);
     const culprit = running[at] as number;
     const names = task.chain.map((step) => step.name).join(" > ");
@@ -195,8 +200,10 @@ export class TransformPool implements AsyncDisposable {
     const count = Atomics.load(thread.progress, 1);
     const now = this.#env.monotonic();
     const rss = process.memoryUsage.rss();
-    if (count !== thread.seen.count) thread.seen = { count, atMs: now, rss };
-    else if (now - thread.seen.atMs > this.#timeoutMs) this.#lose(thread, `hung for more than ${this.#timeoutMs} ms`);
+    if (count !== thread.seen.count) thread.seen = { ...thread.seen, count, atMs: now, rss };
+    // A thread that has not begun is still starting or loading modules: that is not the first sample's fault.
+    const limitMs = count === thread.seen.begun ? Math.max(this.#timeoutMs, startMsMax) : this.#timeoutMs;
+    if (now - thread.seen.atMs > limitMs) this.#lose(thread, `hung for more than ${limitMs} ms`);
     else if (rss - thread.seen.rss > this.#growthBytesMax)
       this.#lose(thread, `made the process grow by more than ${this.#growthBytesMax} bytes`);
   }

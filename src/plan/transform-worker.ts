@@ -1,6 +1,6 @@
 /** A worker thread of the transform pool. Says in shared memory which sample it is at, so that whoever watches knows what hangs. */
 import { parentPort, workerData } from "node:worker_threads";
-import type { Transform } from "./transform.js";
+import { loadTransform, type Transform } from "./transform.js";
 import { type ChainInput, type ChainOutput, runChain } from "./transform-chain.js";
 
 /** What a worker is asked to do. */
@@ -24,6 +24,8 @@ function ownBuffers(value: unknown, found: Set<ArrayBuffer> = new Set()): Set<Ar
 
 parentPort?.on("message", async ({ chain, inputs }: WorkerTask) => {
   const outputs: ChainOutput[] = [];
+  // Before the first sample's clock starts. What cannot be loaded is told by the sample that needs it.
+  await Promise.allSettled(chain.map(loadTransform));
   for (const [i, input] of inputs.entries()) {
     Atomics.store(progress, 0, i);
     Atomics.add(progress, 1, 1);

@@ -5,7 +5,7 @@ export function letters(value) {
   return { tokens: Int32Array.from(value.text, (c) => c.charCodeAt(0)) };
 }
 
-/** @param {{ n: number }} value @param {{ throwAt?: number[], hangAt?: number[], eatAt?: number[], exitAt?: number[] }} options */
+/** @param {{ n: number }} value @param {{ throwAt?: number[], hangAt?: number[], eatAt?: number[], exitAt?: number[], swellAt?: number[] }} options */
 export function misbehave(value, options) {
   if (options.throwAt?.includes(value.n)) throw new Error(`refuses ${value.n}`);
   if (options.hangAt?.includes(value.n)) for (;;);
@@ -13,6 +13,11 @@ export function misbehave(value, options) {
   if (options.eatAt?.includes(value.n)) {
     const eaten = [];
     for (;;) eaten.push(new Array(100_000).fill(value.n));
+  }
+  if (options.swellAt?.includes(value.n)) {
+    // Outside the heap, where the heap's limit does not reach.
+    const swollen = [];
+    for (;;) if (swollen.length < 10) swollen.push(Buffer.alloc(67_108_864, value.n + 1));
   }
   return { tokens: [value.n, value.n + 1] };
 }

@@ -80,6 +80,14 @@ describe("the pool", () => {
     for (const i of [0, 2, 3, 5, 7]) expect(outputs[i]).toEqual({ tokens: [i, i + 1] });
   });
 
+  test("memory outside the heap is watched too", async (context) => {
+    needBuild(context);
+    const limits = { timeoutMs: 20_000, growthBytesMax: 268_435_456 };
+    const outputs = await run([transform(odd, "misbehave", { swellAt: [1] })], numbers(3), limits);
+    expect(outputs[1]).toMatch(/made the process grow by more than 268435456 bytes/);
+    expect([outputs[0], outputs[2]]).toEqual([{ tokens: [0, 1] }, { tokens: [2, 3] }]);
+  });
+
   test("a module in TypeScript is loaded through tsx", async (context) => {
     await needPackage(context, "tsx/esm/api");
     needBuild(context);

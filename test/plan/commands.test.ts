@@ -1,0 +1,88 @@
+/**
+ * Property: `batchweave plan` shows plans and writes nothing; `batchweave run` writes the log, goes on after a stop, audits it, and says what is wrong
+ * with a file that is no pipeline. Method: the built command on a plain `.mjs` pipeline, as somebody without TypeScript has it.
+ */
+import { execFile } from "node:child_process";
+import { existsSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { expect, type TestContext, test } from "vitest";
+import { dataFolder, writeJsonl } from "./data-files.js";
+
+const root = fileURLToPath(new URL("../..", import.meta.url));
+const cli = join(root, "dist/src/cli/main.js");
+
+function batchweave(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+  return new Promise((resolve) => {
+    execFile(process.execPath, [cli, ...args], (error, stdout, stderr) => {
+      resolve({ code: typeof error?.code === "number" ? error.code : 0, stdout, stderr });
+    });
+  });
+}
+
+function setUp(context: TestContext): { folder: string; file: string } {
+  if (!existsSync(cli)) context.skip("dist is not built: npm run build");
+  const folder = dataFolder();
+  mkdirSync(join(folder, "node_modules"));
+  symlinkSync(root, join(folder, "node_modules/batchweave"));
+  writeJsonl(folder, "web", [80, 80]);
+  const file = join(folder, "pipeline.mjs");
+  writeFileSync(
+    file,
+    `import { definePipeline, jsonl, tokenize } from "batchweave/plan";
+     const transforms = [tokenize({ tokenizer: { kind: "bytes" } })];
+     export default definePipeline({
+       namespace: { uri: new URL("./log", import.meta.url).href, grid: { rows: 2, chunks: 1 }, lanes: 2 },
+       sources: { web: jsonl({ shards: new URL("./web-*.jsonl", import.meta.url), transforms }) },
+       strategy: (graph) => graph.balance("greedy"),
+       construct: { seqLength: 512, microbatches: 2 },
+       batch: { samples: 20 },
+       steps: 6,
+       workers: { threads: 1 },
+     });`,
+  );
+  return { folder, file };
+}
+
+test("plan, run, stop, run again, audit", { timeout: 120_000 }, async (context) => {
+  const { folder, file } = setUp(context);
+  const planned = await batchweave("plan", file, "--steps", "2");
+  expect(planned.stdout).toMatch(/step 0 .*20 samples/);
+  expect(planned.stdout).toMatch(/step 1 /);
+  expect(planned.stdout).toMatch(/dp1 \(ranks 1\) {2}cost/);
+  expect(planned.stdout).toMatch(/web tokenizeText +loader/);
+  expect(existsSync(join(folder, "log"))).toBe(false);
+  const json = await batchweave("plan", file, "--json");
+  expect(JSON.parse(json.stdout)).toMatchObject({ step: 0, samples: 20 });
+
+  const fast = ["--durability", "process-crash"];
+  const first = await batchweave("run", file, "--batches", "3", ...fast);
+  expect(first).toMatchObject({ code: 0 });
+  expect(first.stdout).toMatch(/3 batches made here .*the log ends at step 3\n/);
+  const second = await batchweave("run", file, "--id", "p9", "--json", ...fast);
+  expect(JSON.parse(second.stdout)).toMatchObject({
+    batches: 3,
+    end: 6,
+    closed: true,
+    audit: { lost: 0, repeated: 0, from: 0, to: 6 },
+    summary: { samples: 120, mixture: [{ off: 0 }] },
+  });
+});
+
+test("what is wrong is said", { timeout: 60_000 }, async (context) => {
+  const { folder, file } = setUp(context);
+  const other = join(folder, "other.mjs");
+  writeFileSync(other, "export default 1;");
+  expect(await batchweave("run", other)).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining("no pipeline as its default export"),
+  });
+  expect(await batchweave("run", file, "--lanes", "2")).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining("Lanes go from 0 to 1"),
+  });
+  expect(await batchweave("run", file, "--part", "0/2")).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining("Use --lanes"),
+  });
+});
