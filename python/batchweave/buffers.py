@@ -11,13 +11,13 @@ import threading
 _GRAIN = 64 * 1024
 #: References that a buffer has when only the pool holds it: the list, the loop's variable, and getrefcount's argument.
 _UNUSED = 3
-_SCAN_MAX = 64
+_SCAN_MAX = 256
 
 
 class BufferPool:
     """Hands out writable memory. Keeps at most `bytes_max` of it alive when nobody uses it."""
 
-    def __init__(self, bytes_max: int = 64 * 1024 * 1024) -> None:
+    def __init__(self, bytes_max: int = 256 * 1024 * 1024) -> None:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._buffers: dict[int, list[bytearray]] = {}

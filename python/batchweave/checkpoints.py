@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from .cursor import parse_cursor
 from .draft import Draft
@@ -127,8 +127,9 @@ class LagGate:
         self._wait_max = wait_max
         self._looked_at = float("-inf")
 
-    def wait(self, pending: int, on_wait: Any = None) -> None:
-        """`pending`: batches accepted and not yet seen in the log. `on_wait`: called when it will take a while."""
+    def wait(self, pending: Callable[[], int], on_wait: Callable[[], None] | None = None) -> None:
+        """`pending`: how many batches are accepted and not yet seen in the log; asked again and again, for once they are in
+        they count as the log's own. `on_wait`: called when it will take a while."""
         begun: float | None = None
         moved_at, start = 0.0, -1
         while True:
@@ -139,7 +140,7 @@ class LagGate:
                 manifest = self._log.head.jump()
                 self._looked_at = time.monotonic()
             lag = measure_lag(manifest, self._log.spec.rows)
-            if manifest.max_lag is None or lag.steps + pending < manifest.max_lag or manifest.closed:
+            if manifest.max_lag is None or lag.steps + pending() < manifest.max_lag or manifest.closed:
                 return
             now = time.monotonic()
             if begun is None:

@@ -75,6 +75,7 @@ class Producer:
         buffered_batches_max: int = 1_024,
         uploads_in_flight_max: int = 8,
         extent_bytes_max: int = 512 * 1024 * 1024,
+        lag_poll_delay: float = 1.0,
     ) -> None:
         self._log = log
         self._holder = opening.holder
@@ -90,7 +91,7 @@ class Producer:
         self._buffered_bytes = 0
         self._changed = threading.Condition()
         self._uploads = Pool(uploads_in_flight_max, "upload")
-        self._gate = LagGate(log)
+        self._gate = LagGate(log, lag_poll_delay)
         self._failure: BaseException | None = None
         self._is_closed = False
         self._urgent = False
@@ -133,7 +134,7 @@ class Producer:
             metadata["user"] = _checked_json(user, "What the user attaches")
         metadata["created"] = int(time.time() * 1_000)
         block = encode_lineage(lineage) if lineage is not None else None
-        self._gate.wait(len(self._entries), self._hurry)
+        self._gate.wait(lambda: len(self._entries), self._hurry)
         size = sum(len(s) for s in flat)
         with self._changed:
             while self._entries and (

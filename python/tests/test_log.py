@@ -305,7 +305,7 @@ class Checkpoints(Code):
         error = self.assertCode("LAG_DEADLOCK", lambda: watch_starvation(namespace.log, 3, 11.0, "default"))
         self.assertIn("maxLag = 3", error.message)
         gate = LagGate(namespace.log, poll_delay=0.01)
-        self.assertIn("maxLag = 3", self.assertCode("LAG_DEADLOCK", lambda: gate.wait(0)).message)
+        self.assertIn("maxLag = 3", self.assertCode("LAG_DEADLOCK", lambda: gate.wait(lambda: 0)).message)
 
 
 if __name__ == "__main__":
