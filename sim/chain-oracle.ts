@@ -14,6 +14,7 @@ import {
   decodeManifest,
   decodeNamespace,
   decodeNode,
+  decodeRoot,
   decodeSegment,
   decodeSlice,
   descriptorKeys,
@@ -58,6 +59,7 @@ export class ChainOracle {
   #boundary = { n: 0, upTo: 0 };
   readonly #store: SimStore;
   readonly #bySeq = new Map<string, BatchTruth>();
+  readonly #stepOfKey = new Map<string, number>();
   readonly #commitIds = new Set<string>();
   readonly #appended = new Set<string>();
   readonly #counters = new Map<string, number>();
@@ -143,6 +145,7 @@ export class ChainOracle {
   #watch({ kind, key, changed, same }: Applied): void {
     if (kind === "put" && !same && !key.startsWith("probe/"))
       throw new Violation("immutability", `${key} was overwritten with other bytes`);
+    if (key.startsWith("forks/")) return;
     if (kind === "delete") {
       if (changed) this.#onDelete(key);
       return;
@@ -226,7 +229,9 @@ export class ChainOracle {
       waited.delete(step as never);
       const truth = early && this.#bySeq.get(`${early.producer}/${early.seq}`);
       if (truth !== undefined) this.#requireSame(truth, descriptor, step, version);
-      this.steps[step] = truth ?? take(descriptor);
+      const placed = truth ?? take(descriptor);
+      this.steps[step] = placed;
+      for (const key of placed.keys) this.#stepOfKey.set(key, step);
     }
     for (const [step, descriptor] of after.waiting) {
       const early = waited.get(step);
@@ -397,7 +402,9 @@ export class ChainOracle {
         : undefined;
     if (base === undefined) return;
     this.counts.reclaimed++;
-    if (base >= head.orphanCutoff) forbidden(`its base is not below the cutoff ${head.orphanCutoff}`);
+    // What was committed and trimmed cannot be staged again, so it may go before the cutoff reaches it.
+    const isTrimmed = (this.#stepOfKey.get(key) ?? head.steps.trim) < head.steps.trim;
+    if (base >= head.orphanCutoff && !isTrimmed) forbidden(`its base is not below the cutoff ${head.orphanCutoff}`);
     if (this.#liveKeys(head).has(key)) forbidden(`version ${head.version} needs it`);
   }
 
@@ -410,6 +417,12 @@ export class ChainOracle {
     for (const descriptor of head.waiting.values()) for (const key of descriptorKeys(descriptor)) keys.add(key);
     for (const key of this.producers.lastKeys(head)) keys.add(key);
     for (const ref of indexRefs(head)) keys.add(nodeRefKey(ref));
+    for (const { from, to, root } of head.pins.values()) {
+      for (let step: number = from; step < to; step++) for (const key of this.steps[step]?.keys ?? []) keys.add(key);
+      const rootKey = nodeRefKey(root);
+      const { index } = decodeRoot(this.#bytes(rootKey, head.version), rootKey, head.namespace);
+      for (const { refs } of index) for (const ref of refs) keys.add(nodeRefKey(ref));
+    }
     this.#live = { version: head.version, keys };
     return keys;
   }

@@ -180,6 +180,13 @@ export const hazardScenarios: readonly Scenario[] = [
       mustHappen: ["silentMoved", "silentReturned"],
     },
   ),
+  hazard("52-forks", "forks read what they inherited while their parent reclaims", reclaimed, {
+    processFaults: [
+      { kind: "fork", meanGapMs: 2500 },
+      { kind: "crash", meanGapMs: 6000, victims: "forker" },
+    ],
+    mustHappen: ["forks", "forkReads", "reclaimed"],
+  }),
   hazard(
     "53-lane-takeover",
     "a lane taken over by another process",

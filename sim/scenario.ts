@@ -155,6 +155,7 @@ export const scenarios: ReadonlyMap<string, Scenario> = new Map(
         { kind: "secondHolder", meanGapMs: 6000 },
         { kind: "rollback", meanGapMs: 25_000 },
         { kind: "meshChange", meanGapMs: 25_000 },
+        { kind: "fork", meanGapMs: 25_000 },
       ],
       faultMs: 60_000,
       liveMs: 900_000,

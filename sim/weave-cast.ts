@@ -1,6 +1,9 @@
 /** The real code on stage: producers, guests, training jobs, reclaimers and whoever closes the log, watched by the oracle. */
-import { ReclaimLoop } from "../src/lifecycle/index.js";
-import { Head } from "../src/log/index.js";
+import type { Env } from "../src/env/index.js";
+import { ReclaimLoop, verifyLog } from "../src/lifecycle/index.js";
+import { Log } from "../src/log/index.js";
+import { type ObjectStore, withPrefix } from "../src/store/index.js";
+import { forkAndRead } from "./fork-actor.js";
 import { Job } from "./job-actor.js";
 import { produce } from "./producer-actor.js";
 import { Rng } from "./random.js";
@@ -8,7 +11,7 @@ import type { Cast } from "./scenario.js";
 import type { ProcessContext, Simulation } from "./simulation.js";
 import { Violation } from "./violation.js";
 import { drawPlan, type WeaveSettings } from "./weave-settings.js";
-import { WeaveStage } from "./weave-stage.js";
+import { rootUri, WeaveStage } from "./weave-stage.js";
 import type { SimProcess } from "./world.js";
 
 /** Batches that every producer still has to commit once the faults are over. */
@@ -16,6 +19,16 @@ const batchesAfterFaults = 3;
 const versionsKeptAfterFaults = 1000;
 /** Processes that open the guests' ids in turn. */
 const visitors = 3;
+
+/** For the last check, which takes no time. */
+const timelessEnv: Env = {
+  now: () => 0,
+  monotonic: () => 0,
+  sleep: async () => {},
+  random: () => 0.5,
+  id: () => "000000000000",
+  uuid: () => "00000000-0000-4000-8000-000000000000",
+};
 
 /** Someone who is always restarted until its part is over. */
 interface Role {
@@ -204,17 +217,27 @@ class Weave implements Cast {
     oracle.walk();
     const { spec, head } = oracle;
     if (spec === undefined || head === undefined) return;
-    // Whoever comes tomorrow and knows nothing must find the very head of the true chain.
-    const env = sim.world.spawn("verifier", async () => {}).env;
-    const found = await new Head(sim.store.direct(), env, spec).load();
+    // Whoever comes tomorrow and knows nothing must find the very head of the true chain, and nothing wrong with it.
+    const store = sim.store.direct();
+    const openOrigin = async (uri: string): Promise<ObjectStore> => withPrefix(store, uri.slice(rootUri.length + 1));
+    const log = new Log({ store, env: timelessEnv, spec, openOrigin });
+    const found = await log.head.load();
     if (found.version !== head.version || found.commit.id !== head.commit.id)
       throw new Violation("head", `a newcomer finds version ${found.version}, the head is ${head.version}`);
+    const { ok, problems } = await verifyLog(log);
+    if (!ok) throw new Violation("verify", JSON.stringify(problems.slice(0, 3)));
   }
 
   counters(): Readonly<Record<string, number>> {
     const { counts, oracle } = this.#stage;
     const { moved, returned } = oracle.producers;
     return { ...counts, ...oracle.counts, silentMoved: moved, silentReturned: returned, steps: oracle.steps.length };
+  }
+
+  /** A process that forks once; it is not started again. */
+  #fork(): void {
+    const main = (context: ProcessContext): Promise<void> => forkAndRead(this.#stage, context);
+    this.#byProcess.set(this.#stage.sim.spawn("forker", main), { name: "forker", main, over: () => true, holders: 1 });
   }
 
   /** A rack stands still and comes back bit by bit: writers in the middle of a commit, and readers that stand at the same version. */
@@ -236,6 +259,7 @@ class Weave implements Cast {
       return role.over() ? undefined : () => this.#play(role);
     }
     if (kind === "freeze") return this.#freeze(rng);
+    if (kind === "fork") return this.#stage.oracle.steps.length < 4 ? undefined : () => this.#fork();
     const job = this.#jobs.length > 0 ? rng.pick(this.#jobs) : undefined;
     if (job === undefined || this.#stage.oracle.head === undefined) return undefined;
     if (kind === "rollback") return () => job.restart("any");

@@ -1,11 +1,11 @@
 /** What every actor of a run shares: the plan, the oracle, the way to the namespace, and when to stop. */
-import { BatchWeaveError, isBatchWeaveError } from "../src/errors.js";
+import { isBatchWeaveError } from "../src/errors.js";
 import { decodeNamespace, namespaceKey } from "../src/format/index.js";
+import { createNamespace, Namespace } from "../src/index.js";
+import type { OpenLog } from "../src/lifecycle/index.js";
 import { Log } from "../src/log/index.js";
-import { Namespace } from "../src/namespace.js";
 import { Metrics } from "../src/observe/index.js";
-import { createNamespace } from "../src/open.js";
-import { type ObjectStore, withHedging, withRetry } from "../src/store/index.js";
+import { type ObjectStore, withHedging, withPrefix, withRetry } from "../src/store/index.js";
 import { ChainOracle } from "./chain-oracle.js";
 import type { Rng } from "./random.js";
 import type { ProcessContext, Simulation } from "./simulation.js";
@@ -15,7 +15,10 @@ import type { WeavePlan } from "./weave-settings.js";
 /** Producers are moved to tables early, so that short runs see it. */
 const silence = { silentVersions: 16, inlineProducersMin: 8 } as const;
 
-const uri = "sim://run";
+/** Where the namespace is said to be; forks are below it. */
+export const rootUri = "sim://run";
+
+type Neighbours = NonNullable<ConstructorParameters<typeof Namespace>[3]>;
 
 /** Counters of what actors lived through. */
 export interface WeaveCounts {
@@ -31,6 +34,8 @@ export interface WeaveCounts {
   checkpoints: number;
   jobRestarts: number;
   reclaims: number;
+  forks: number;
+  forkReads: number;
   refusedCheckpoints: number;
   conflicts: number;
   carried: number;
@@ -61,6 +66,8 @@ export class WeaveStage {
     checkpoints: 0,
     jobRestarts: 0,
     reclaims: 0,
+    forks: 0,
+    forkReads: 0,
     refusedCheckpoints: 0,
     conflicts: 0,
     carried: 0,
@@ -76,20 +83,43 @@ export class WeaveStage {
   }
 
   /** The namespace as a process of its own opens it: created by whoever comes first, with the store put together as `open.ts` does. */
-  async open({ store: client, env }: ProcessContext): Promise<Handle> {
-    const retried = withRetry(client, env);
-    const store = env.random() < 0.4 ? withHedging(retried, env) : retried;
+  async open(context: ProcessContext): Promise<Handle> {
+    const { env } = context;
+    const store = this.#storeOf(context);
     const { grid, order, producers } = this.plan;
     if (this.oracle.head === undefined || env.random() < 0.1)
-      await createNamespace(uri, { grid, order, lanes: producers.length }, { env, store });
-    const bytes = await store.get(namespaceKey);
-    if (bytes === undefined) throw new Violation("namespace", "created, and not there");
-    const spec = decodeNamespace(bytes, namespaceKey);
-    const openOrigin = (origin: string): Promise<ObjectStore> =>
-      Promise.reject(new BatchWeaveError("UNKNOWN_SCHEME", `${origin} is not simulated`));
-    const log = new Log({ store, env, spec, openOrigin, silence });
+      await createNamespace(rootUri, { grid, order, lanes: producers.length }, { env, store });
+    return await this.#handle(context, rootUri, store);
+  }
+
+  /** A fork, as the process that made it opens it. */
+  openAt(context: ProcessContext, uri: string): Promise<Handle> {
+    return this.#handle(context, uri, this.#storeOf(context));
+  }
+
+  #storeOf({ store, env }: ProcessContext): ObjectStore {
+    const retried = withRetry(store, env);
+    return env.random() < 0.4 ? withHedging(retried, env) : retried;
+  }
+
+  async #handle({ env }: ProcessContext, uri: string, root: ObjectStore): Promise<Handle> {
+    const openStore = async (at: string): Promise<ObjectStore> => withPrefix(root, at.slice(rootUri.length + 1));
+    const openLog: OpenLog = async (at) => await logAt(await openStore(at));
+    const logAt = async (store: ObjectStore): Promise<Log> => {
+      const bytes = await store.get(namespaceKey);
+      if (bytes === undefined) throw new Violation("namespace", `there is none at ${store.uri}`);
+      return new Log({ store, env, spec: decodeNamespace(bytes, namespaceKey), openOrigin: openStore, silence });
+    };
+    const log = await logAt(await openStore(uri));
     await log.head.newest();
-    return { log, namespace: new Namespace(uri, log, new Metrics()) };
+    const neighbours: Neighbours = {
+      openStore,
+      openLog,
+      find: async (at) => (await openLog(at, "")).spec.uuid,
+      prepareTarget: openStore,
+      open: async (at) => new Namespace(at, await openLog(at, ""), new Metrics()),
+    };
+    return { log, namespace: new Namespace(uri, log, new Metrics(), neighbours) };
   }
 
   /** What any process may die of while the store is bad, and then simply comes back. */
