@@ -21,7 +21,7 @@ async function* tokenize({ after }: { after: unknown }): AsyncGenerator<{ slices
 const ns = await createNamespace(uri, { grid: { rows: 4, chunks: 2 } }); // opens it when it is there
 await using producer = await ns.producer({ id: "tokenizer-0" }); // a stable id; a newer holder fences this one
 for await (const batch of tokenize({ after: producer.resumePoint })) {
-  await producer.append(batch.slices, { resumePoint: batch.position }); // accepted: awaiting it is backpressure
+  await producer.append(batch.slices, { resumePoint: batch.position }); // accepted; leave its bytes alone until flushed
 }
 await producer.flush(); // now all of it is in the log
 // #endregion

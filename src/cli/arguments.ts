@@ -139,5 +139,10 @@ export class Arguments {
 /** Node's messages go on with advice that does not fit here. */
 function firstSentence(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
-  return message.split(/\.\s|\n/)[0]?.replace(/\.$/, "") ?? message;
+  // It means a value that begins with a hyphen, such as a negative number; nothing here takes one.
+  const first = message.split(/\.\s|\n/)[0]?.replace(/\.$/, "") ?? message;
+  return first.replace(
+    /^Option '(--[\w-]+)' argument is ambiguous$/,
+    "$1 needs a value that does not begin with a hyphen",
+  );
 }

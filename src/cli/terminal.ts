@@ -111,7 +111,7 @@ export function formatBytes(bytes: number): string {
   const units = ["B", "kB", "MB", "GB", "TB"];
   let [value, unit] = [bytes, 0];
   while (value >= 1_000 && unit < units.length - 1) [value, unit] = [value / 1_000, unit + 1];
-  return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
+  return `${unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
 }
 
 /** `3.2 s`, `4 min`, `2.5 h`. */

@@ -11,21 +11,48 @@ export const resumePointBytesMax = 1_048_576;
 /** A flat list of exactly `rows * chunks` slices. */
 export function flattenSlices(slices: Exclude<BatchSlices, AsyncIterable<Uint8Array>>, grid: Grid): Uint8Array[] {
   const flat = (slices as readonly (Uint8Array | readonly Uint8Array[])[]).flatMap((item) =>
-    item instanceof Uint8Array ? [item] : [...item],
+    Array.isArray(item) ? item : [item as Uint8Array],
   );
   for (const [i, slice] of flat.entries()) assertSlice(slice, i);
   assertSliceCount(flat.length, grid);
   return flat;
 }
 
-/** Refuses what is not bytes. */
+/** Refuses what is not a list or a stream. */
+export function assertBatch(slices: unknown): void {
+  if (Array.isArray(slices) || (typeof slices === "object" && slices !== null && Symbol.asyncIterator in slices))
+    return;
+  throw new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    "A batch is an array of Uint8Array in row-major order, one array per row, or an async iterable of them.",
+  );
+}
+
+/** Refuses what is not bytes, and bytes that were handed to a worker: they would be stored as an empty slice without a word. */
 export function assertSlice(slice: unknown, i: number): void {
-  if (slice instanceof Uint8Array) return;
+  if (slice instanceof Uint8Array) {
+    if (slice.length > 0 || !isDetached(slice.buffer)) return;
+    throw new BatchWeaveError(
+      "INVALID_ARGUMENT",
+      `The buffer of slice ${i} was transferred away (postMessage, structuredClone), so its bytes are gone. Append first, or transfer a copy.`,
+      { slice: i },
+    );
+  }
   throw new BatchWeaveError(
     "INVALID_ARGUMENT",
     `Slice ${i} is not a Uint8Array. Encode tensors first, for example with encodeSafetensors().`,
     { slice: i },
   );
+}
+
+/** `ArrayBuffer.detached` is younger than the oldest Node we run on. */
+function isDetached(buffer: ArrayBufferLike): boolean {
+  try {
+    new Uint8Array(buffer);
+    return false;
+  } catch {
+    return true;
+  }
 }
 
 /** Refuses a batch with too few or too many slices. */

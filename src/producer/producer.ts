@@ -12,7 +12,7 @@ import {
   sliceBytesMax,
 } from "../format/index.js";
 import { type Holder, holds, type Log, type Opening } from "../log/index.js";
-import { type BatchSlices, checkResumePoint, flattenSlices } from "./batch-input.js";
+import { assertBatch, type BatchSlices, checkResumePoint, flattenSlices } from "./batch-input.js";
 import { Upload } from "./upload.js";
 
 /** Settings of a producer; all bounded, all JSON-safe. */
@@ -155,6 +155,7 @@ export class Producer implements AsyncDisposable {
       lineage: options.lineage && encodeLineage(options.lineage),
       encoding: this.#settings.encoding,
     };
+    assertBatch(slices);
     if (Symbol.asyncIterator in slices) return await this.#appendStream(slices, content, options.signal);
     const flat = flattenSlices(slices, this.#log.spec.grid);
     const bytes = flat.reduce((sum, slice) => sum + slice.length, 0);

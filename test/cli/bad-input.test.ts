@@ -2,7 +2,7 @@
  * Property: bad input and bad content get one clear sentence with a documented code, exit status 2, and change nothing on the store.
  * Method: run the built command on a real folder; compare every file of the folder before and after.
  */
-import { cpSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { sealJson } from "../../src/format/index.js";
@@ -58,6 +58,16 @@ async function refused(code: string, words: RegExp, ...args: string[]): Promise<
 }
 
 test("unknown URI scheme", () => refused("UNKNOWN_SCHEME", /memory:, file:/, "info", "ftp://host/run"));
+
+test("a link to nowhere: refused, not tried for ever", () => {
+  symlinkSync(space.path("not-mounted"), space.path("link"));
+  return refused("INVALID_ARGUMENT", /link to nowhere/, "create", `${space.uri("link")}/run`, "--rows", "4");
+});
+
+test("a negative number", () => refused("INVALID_ARGUMENT", /--rows needs a value/, "create", good, "--rows", "-1"));
+
+test("a row that is none", () =>
+  refused("INVALID_ARGUMENT", /step:N or row:N/, "consume", good, "--dp", "4", "--rank", "0", "--from", "row:-3"));
 
 test("a path instead of a URI", () => refused("UNKNOWN_SCHEME", /file:\/\//, "info", "/data/run"));
 
@@ -174,4 +184,27 @@ test("an option that is not known, one that is missing, one that is no number, o
   await refused("INVALID_ARGUMENT", /whole number/, "create", good, "--rows", "four");
   await refused("INVALID_ARGUMENT", /too many/, "info", good, "more");
   await refused("INVALID_ARGUMENT", /no command/, "launch");
+});
+
+test("a cursor file in a folder that is not there", async () => {
+  const file = join(space.path("no-folder"), "cursor.json");
+  const { status, error } = await run("consume", good, "--dp", "4", "--rank", "0", "--cursor-file", file, "--json");
+  expect(error).toMatchObject({
+    code: "INVALID_ARGUMENT",
+    message: expect.stringMatching(/cursor file .* cannot be written/),
+  });
+  expect(status).toBe(2);
+});
+
+test("verify says a missing index object once, and produce says when there was nothing to do", async () => {
+  const uri = space.uri("long");
+  await must("create", uri, "--rows", "1");
+  await must("produce", uri, "--id", "p0", "--batches", "70", "--bytes", "10");
+  const again = await run("produce", uri, "--id", "p0", "--batches", "70", "--bytes", "10");
+  expect(again.stdout).toMatch(/wrote nothing: 70 batches/);
+  rmSync(space.path("long", "index"), { recursive: true });
+  const { stdout, status } = await run("verify", uri);
+  expect(stdout.match(/^error\[missing\]: index\//gm)).toHaveLength(1);
+  expect(stdout).toMatch(/\(\d+ times\)/);
+  expect(status).toBe(2);
 });

@@ -130,7 +130,9 @@ async function save(consumer: Consumer, cursor: Cursor, checkpoints: Checkpoints
 /** Written whole or not at all: a crash leaves the cursor before or this one. */
 async function saveCursor(path: string, cursor: Cursor): Promise<void> {
   const next = `${path}.next`;
-  const file = await openFile(next, "w");
+  const file = await openFile(next, "w").catch((error: Error) => {
+    throw invalid(`The cursor file ${path} cannot be written: ${error.message}.`, { path });
+  });
   try {
     await file.writeFile(`${JSON.stringify(cursor)}\n`);
     await file.sync();
@@ -151,6 +153,8 @@ async function startFrom(
   if (text.startsWith("@")) return (await readCursor(text.slice(1), false)) as string;
   const place = /^(step|row):(\d{1,15})$/.exec(text);
   if (place) return place[1] === "step" ? { step: Number(place[2]) } : { row: Number(place[2]) };
+  if (/^(step|row):/.test(text))
+    throw invalid(`--from must be step:N or row:N with a whole number, not ${JSON.stringify(text)}.`, { from: text });
   const checkpoint = /^checkpoint(?::(.+))?$/.exec(text);
   return checkpoint ? await fromCheckpoint(ns, checkpoint[1], group ?? "default", stopping.signal) : text;
 }

@@ -53,7 +53,7 @@ function describe(info: NamespaceInfo, env: Env): string[] {
     info.uri,
     `  uuid      ${info.uuid}`,
     `  grid      ${rows} rows x ${chunks} chunks, order ${orderText(info.order)}`,
-    `  steps     ${count === 0 ? `none yet, the next is ${end}` : `${trim} to ${end - 1}`} (${count} batches, ${count * rows} rows), ${info.closed ? "closed" : "open"}`,
+    `  steps     ${count === 0 ? `${end === 0 ? "none yet" : "none left"}, the next is ${end}` : `${trim} to ${end - 1}`} (${count} batches, ${count * rows} rows), ${info.closed ? "closed" : "open"}`,
     `  version   ${info.version}, ${info.version === 0 ? "nothing committed yet" : `committed ${age} ago by ${info.lastCommit.by}`}`,
   ];
   if (info.maxLag !== undefined) lines.push(`  max lag   ${info.maxLag} steps ahead of the newest checkpoint`);

@@ -36,9 +36,14 @@ async function run(call: Call): Promise<undefined> {
   const end = closed ? (await ns.close()).end : undefined;
   terminal.result(
     { ...summary, ...(closed ? { closed, end } : {}) },
-    `${id} (epoch ${summary.epoch}) wrote batches ${summary.from} to ${summary.to - 1}: ${summary.to - summary.from} batches, ${formatBytes(summary.bytes)}${closed ? `; the log is closed at step ${end}` : ""}`,
+    `${id} (epoch ${summary.epoch}) ${wroteText(summary)}${closed ? `; the log is closed at step ${end}` : ""}`,
   );
   return undefined;
+}
+
+function wroteText({ from, to, bytes }: { from: number; to: number; bytes: number }): string {
+  if (from === to) return `wrote nothing: ${from} batches of it are in the log already`;
+  return `wrote batches ${from} to ${to - 1}: ${to - from} batches, ${formatBytes(bytes)}`;
 }
 
 interface Plan {

@@ -10,22 +10,29 @@ async function run({ args, terminal, open, stopping }: Call): Promise<undefined>
   terminal.result({ uri: ns.uri, ...report }, () => describe(ns.uri, report));
   const errors = report.problems.filter(({ severity }) => severity === "error");
   if (report.ok) return undefined;
+  const count = errors.length + report.problemsOmitted;
   throw new BatchWeaveError(
     "CORRUPT",
-    `${ns.uri} has ${errors.length + report.problemsOmitted} errors, the first: ${errors[0]?.message} Restore what is named from a copy.`,
+    `${ns.uri} has ${count === 1 ? "an error" : `${count} errors, the first`}: ${errors[0]?.message}`,
     { errors: errors.length, first: errors[0]?.key },
   );
 }
 
 function describe(uri: string, report: VerifyReport): string {
   const { counts, steps, problems, problemsOmitted, repaired } = report;
-  const lines = problems.map(({ severity, code, message }) => `${severity}[${code}]: ${message}`);
+  // An index object that is gone is found missing for each of its steps.
+  const times = new Map<string, number>();
+  for (const { severity, code, message } of problems) {
+    const line = `${severity}[${code}]: ${message}`;
+    times.set(line, (times.get(line) ?? 0) + 1);
+  }
+  const lines = [...times].map(([line, count]) => (count === 1 ? line : `${line} (${count} times)`));
   if (problemsOmitted > 0) lines.push(`and ${problemsOmitted} more`);
   if (repaired) {
     const gone = Object.entries(repaired).map(([kind, { objects }]) => `${objects} ${kind}`);
     lines.push(`removed what nothing can reach: ${gone.join(", ")}`);
   }
-  const looked = `${counts.steps} steps (${steps.trim} to ${steps.end - 1}), ${counts.batchObjects} batch objects, ${formatBytes(counts.bytes)}, ${counts.indexObjects} index objects, ${counts.manifests} manifests, ${counts.producers} producers, ${counts.checkpoints} checkpoints, ${counts.pins} forks`;
+  const looked = `${counts.steps} steps${steps.trim < steps.end ? ` (${steps.trim} to ${steps.end - 1})` : ""}, ${counts.batchObjects} batch objects, ${formatBytes(counts.bytes)}, ${counts.indexObjects} index objects, ${counts.manifests} manifests, ${counts.producers} producers, ${counts.checkpoints} checkpoints, ${counts.pins} forks`;
   const unreferenced = `${counts.reclaimableObjects} objects to reclaim, ${counts.pendingObjects} not referenced yet`;
   const how =
     report.level === "bytes" ? "every byte was read and checked" : "every object is there and the one committed";
