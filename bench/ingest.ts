@@ -5,7 +5,7 @@
  *
  * A payload is one whole batch, of 8 slices (grid 8x1).
  */
-import { rmSync } from "node:fs";
+import { readdirSync, rmSync, unlinkSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { createNamespace } from "../src/index.js";
@@ -17,11 +17,11 @@ import { median } from "./harness/statistics.js";
 import { WorkerProcess } from "./harness/worker-process.js";
 
 export const summary =
-  "producer processes against the bare file store [--payloads 100e3,1e6,10e6] [--producers 1,4] [--rounds 5] [--seconds 1.5] [--folder DIR]";
+  "producer processes against the bare file store [--payloads 100e3,1e6,10e6] [--producers 1,4] [--rounds 4] [--seconds 2] [--folder DIR]";
 
 const slices = 8;
 const uploadsInFlight = 8;
-/** Bytes of one round at most: the folder must hold all rounds of a row. */
+/** Bytes of one round at most. */
 const roundBytesMax = 3e9;
 
 interface Cell {
@@ -75,12 +75,20 @@ class Crew {
   }
 }
 
+/** Removes what a round wrote, so that the disk need not hold all rounds; folders stay, for both sides know them by now. */
+function sweep(folder: string): void {
+  for (const entry of readdirSync(folder, { withFileTypes: true, recursive: true }))
+    if (entry.name.endsWith(".tgb")) unlinkSync(join(entry.parentPath, entry.name));
+}
+
 async function measure(cell: Cell, folder: string, report: Report): Promise<void> {
   const { payloadBytes, producers } = cell;
   await createNamespace(pathToFileURL(join(folder, "log")).href, { grid: { rows: slices, chunks: 1 } });
   const crew = Crew.start(cell, folder);
   try {
     await crew.all({ kind: "open" });
+    // The first writes make folders and warm everything up; the second say how much fills a round.
+    await crew.all({ kind: "bare", batches: 4 * uploadsInFlight, round: 0 });
     const tryOut = await crew.all({ kind: "bare", batches: 4 * uploadsInFlight, round: 0 });
     const bytesPerSecond = (4 * uploadsInFlight * producers * payloadBytes) / tryOut.seconds;
     const wantedBytes = Math.min(bytesPerSecond * cell.seconds, roundBytesMax);
@@ -89,9 +97,11 @@ async function measure(cell: Cell, folder: string, report: Report): Promise<void
     const bare: number[] = [];
     const log: number[] = [];
     const sent: number[] = [];
-    await crew.all({ kind: "log", batches: uploadsInFlight, round: 0 });
+    await crew.all({ kind: "log", batches: 4 * uploadsInFlight, round: 0 });
     for (let round = 1; round <= cell.rounds; round++) {
+      sweep(folder);
       bare.push(payload / 1e6 / (await crew.all({ kind: "bare", batches, round })).seconds);
+      sweep(folder);
       const { seconds, bytesSent } = await crew.all({ kind: "log", batches, round });
       log.push(payload / 1e6 / seconds);
       sent.push(bytesSent / payload);
@@ -121,8 +131,8 @@ export async function run(args: string[]): Promise<void> {
         const cell = {
           payloadBytes,
           producers,
-          rounds: number(options.rounds, 5),
-          seconds: number(options.seconds, 1.5),
+          rounds: number(options.rounds, 4),
+          seconds: number(options.seconds, 2),
         };
         const place = join(folder, `${payloadBytes}-${producers}`);
         await measure(cell, place, report);

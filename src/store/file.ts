@@ -10,7 +10,7 @@ import { pathToFileURL } from "node:url";
 import type { Env } from "../env/index.js";
 import { BatchWeaveError } from "../errors.js";
 import { assertRange, listLimit } from "./arguments.js";
-import { bodyParts } from "./body.js";
+import { bodyBytes, bodyParts } from "./body.js";
 import {
   closeFile,
   linkFile,
@@ -29,6 +29,7 @@ import {
 } from "./file-calls.js";
 import { Directories } from "./file-directories.js";
 import { errno, fileError, tolerate } from "./file-error.js";
+import { BulkLanes } from "./file-lanes.js";
 import { TempFiles } from "./file-temp.js";
 import { collectKeys } from "./file-walk.js";
 import { assertKey } from "./key.js";
@@ -58,6 +59,8 @@ export interface FileStoreSettings {
 const firstReadBytes = 128 * 1024;
 /** Ranges longer than this are clipped to the object's size before memory is set aside for them. */
 const unclippedBytesMax = 16 * 1024 * 1024;
+/** Writes of this size and above are bulk: see {@link BulkLanes}. Manifests and index objects are smaller. */
+const bulkBytesMin = 256 * 1024;
 /** How often a directory may vanish under a write before we give up. */
 const vanishedMax = 32;
 /** System calls a listing or a delete keeps going at once; more would crowd out reads in Node's small thread pool. */
@@ -114,6 +117,7 @@ export class FileStore implements ObjectStore {
   readonly #root: string;
   readonly #temps: TempFiles;
   readonly #directories: Directories;
+  readonly #bulk = new BulkLanes();
   readonly #scratch: Uint8Array[] = [];
 
   /** @internal */
@@ -280,10 +284,13 @@ export class FileStore implements ObjectStore {
     const fd = await this.#inDirectory(path, undefined, () => openFile(path, writeFlags));
     const temp = new TempFile(path, fd);
     try {
-      await writeFully(fd, bodyParts(body));
+      const isBulk = bodyBytes(body) >= bulkBytesMin;
+      const write = (): Promise<void> => writeFully(fd, bodyParts(body));
+      await (isBulk ? this.#bulk.pass(write) : write());
       signal?.throwIfAborted();
       // Without a sync, only close(2) reports a write that a network file system or a quota refused late.
-      if (this.durability === "power-loss" && !isHint) await syncData(fd);
+      if (this.durability === "power-loss" && !isHint)
+        await (isBulk ? this.#bulk.pass(() => syncData(fd)) : syncData(fd));
       else await temp.close();
       await ready;
       signal?.throwIfAborted();
