@@ -15,7 +15,7 @@ import {
   namespaceKey,
   nodeRefKey,
 } from "../../src/format/index.js";
-import { ReclaimLoop, reclaim, registerCheckpoint, releaseCheckpoint } from "../../src/lifecycle/index.js";
+import { reclaim, registerCheckpoint, releaseCheckpoint } from "../../src/lifecycle/index.js";
 import type { Log } from "../../src/log/index.js";
 import { MemoryStore } from "../../src/store/index.js";
 import { FailingStore } from "./failing-store.js";
@@ -421,40 +421,5 @@ describe("hazard 43: a reclaimer dead without anyone noticing", () => {
     const done = await reclaim(log, now);
     expect(done.lagVersions).toBeLessThan(6);
     expect(done.lagMs).toBeLessThan(1_000);
-  });
-});
-
-describe("sweeping only what is new", () => {
-  test("finds what a full sweep finds, with random writers, checkpoints, orphans and returning producers", async () => {
-    for (let seed = 1; seed <= 12; seed++) {
-      const world = new SmallWorld(seed);
-      const log = await world.create(uri);
-      const loop = new ReclaimLoop(world.open(uri, log.spec), { ...now, fullEvery: 1_000 });
-      const writers = ["a", "b", "c"].map((id) => new Writer(log, id));
-      let windows = 0;
-      for (let round = 0; round < 25; round++) {
-        const writer = writers[Math.floor(world.env.random() * 3)] as Writer;
-        await writer.write(1 + Math.floor(world.env.random() * 30), { perCommit: 4 });
-        if (world.env.random() < 0.4) await writer.upload({ attempt: 1 });
-        const { trim, end } = (await log.head.jump()).steps;
-        if (world.env.random() < 0.6) {
-          const step = trim + Math.floor(world.env.random() * (end - trim));
-          await registerCheckpoint(log, { id: `r-${round}`, cursor: cursorAt(log, step), keepLast: 2 });
-        }
-        const { full } = await loop.once();
-        if (!full) windows++;
-        await readAll(world.open(uri, log.spec));
-        for (const { id, holder } of writers)
-          if (holder) {
-            const state = (await log.head.jump()).producers.get(id);
-            expect(await log.readResumePoint(id, state as never)).toBeDefined();
-          }
-      }
-      expect(windows).toBe(24);
-      const rest = await reclaim(world.open(uri, log.spec), { ...now, dryRun: true });
-      // What the last window left is what has died since by the newer cutoff alone, never more.
-      const missed = rest.dead?.filter((o) => o.kind === "batch" && o.reason === "trimmed") ?? [];
-      expect(missed.filter((o) => Number(o.key.split("/")[2]) < rest.cutoff.before)).toEqual([]);
-    }
   });
 });
