@@ -97,6 +97,7 @@ export {
 } from "./producer/index.js";
 export { previewSlice, type SlicePreview, safetensorsType, type TensorPreview } from "./slice-preview.js";
 export {
+  type AzureStoreSettings,
   assertSafe,
   type Body,
   type CacheSettings,
@@ -105,6 +106,7 @@ export {
   type Durability,
   type FileStore,
   type FileStoreSettings,
+  type GcsStoreSettings,
   type HedgingSettings,
   type ListedObject,
   type ListOptions,
@@ -125,11 +127,11 @@ export {
   type StoreObserver,
   type StoreOp,
   type StoreSettings,
+  type WriteOptions,
   withCache,
   withConcurrency,
   withHedging,
   withMetrics,
   withPrefix,
   withRetry,
-  type WriteOptions,
 } from "./store/index.js";

@@ -45,6 +45,7 @@ test("batchweave", async (context) => {
       "types": [
         "AppendOptions",
         "Axis",
+        "AzureStoreSettings",
         "BatchInfo",
         "BatchListing",
         "BatchSlices",
@@ -74,6 +75,7 @@ test("batchweave", async (context) => {
         "FindResult",
         "FindSettings",
         "ForkSettings",
+        "GcsStoreSettings",
         "GivenMesh",
         "Grid",
         "HedgingSettings",

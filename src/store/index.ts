@@ -1,16 +1,18 @@
 /**
  * store: bytes under keys.
  *
- * Owns: the {@link ObjectStore} interface, its backends (memory, files; cloud stores join here), the decorators around it, and the probe that
+ * Owns: the {@link ObjectStore} interface, its backends (memory, files, S3, Azure, Google), the decorators around it, and the probe that
  * tells a store we can trust from one we cannot.
  * May import: errors, env.
  * Promises: a conditional create has at most one winner, also across processes, and is never retried here; what is not known is `unknown`.
  * No reader sees part of an object. Keys cannot leave the root. Failures are STORE_* errors that name the place and the remedy;
  * abort reasons pass through unwrapped. Time and chance come from the env passed in.
  */
+export type { AzureStoreSettings } from "./azure.js";
 export { type CacheSettings, withCache } from "./cache.js";
 export { withConcurrency } from "./concurrency.js";
 export { type Durability, type FileStore, type FileStoreSettings, openFileStore } from "./file.js";
+export type { GcsStoreSettings } from "./gcs.js";
 export { type HedgingSettings, withHedging } from "./hedging.js";
 export { assertKey, isKey, isKeySegment, keyBytesMax } from "./key.js";
 export { MemoryStore } from "./memory.js";

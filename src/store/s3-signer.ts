@@ -1,6 +1,7 @@
 /** Signatures and credentials, both from AWS's own packages, which are loaded by the first request. */
 import { createHash, createHmac } from "node:crypto";
 import { BatchWeaveError } from "../errors.js";
+import { loadPeer } from "./peer.js";
 import type { S3Credentials, S3Place } from "./s3-place.js";
 
 /** Headers to sign, of one request. */
@@ -68,16 +69,8 @@ async function standardChain(): Promise<() => Promise<S3Credentials>> {
 }
 
 async function load<T>(name: string): Promise<T> {
-  try {
-    return (await import(name)) as T;
-  } catch (e) {
-    throw new BatchWeaveError(
-      "MISSING_PACKAGE",
-      `s3:// needs the package ${name}, which is not installed; run npm install @smithy/signature-v4 @aws-sdk/credential-provider-node`,
-      { package: name },
-      e,
-    );
-  }
+  const both = "@smithy/signature-v4 @aws-sdk/credential-provider-node";
+  return (await loadPeer(name, both, () => import(name))) as T;
 }
 
 /** The packages' own messages name the profile or the source that failed, never a secret. The error itself may hold more, so it is left out. */
