@@ -55,7 +55,8 @@ export interface NamespaceSettings {
   readonly lanes?: number | undefined;
 }
 
-const deletePrefixes = [manifestPrefix, boundaryPrefix, indexPrefix, batchPrefix, intentPrefix, "probe/"];
+/** Manifests last: until they go, a producer that is still running finds the closed head and stops. */
+const deletePrefixes = ["probe/", intentPrefix, indexPrefix, batchPrefix, manifestPrefix, boundaryPrefix];
 
 interface Backend {
   readonly store: ObjectStore;
@@ -158,7 +159,7 @@ export async function settleCreate(
 }
 
 async function assertEmpty(uri: string, store: ObjectStore, signal: AbortSignal | undefined): Promise<void> {
-  for (const prefix of deletePrefixes.slice(0, -1)) {
+  for (const prefix of deletePrefixes.slice(1)) {
     const { objects } = await store.list(prefix, { limit: 1, signal });
     const leftover = objects[0];
     if (!leftover) continue;
@@ -260,8 +261,8 @@ export interface DeleteOptions extends NamespaceOptions {
 }
 
 /**
- * Deletes every object of a namespace, `namespace.json` first, so that nobody opens half of one. Producers and ranks that are still
- * running will fail. A fork's pins in its ancestors go last. Refused while forks share its batches. Goes on where an interrupted deletion stopped.
+ * Deletes every object of a namespace: first the log is closed, so that producers still running stop and say so; then `namespace.json`, so
+ * that nobody opens half of one; then the rest. A fork's pins in its ancestors go last. Refused while forks share its batches. Goes on where an interrupted deletion stopped.
  */
 export async function deleteNamespace(uri: string, options: DeleteOptions = {}): Promise<{ readonly deleted: number }> {
   const backend = await openBackend(uri, options);
@@ -302,7 +303,10 @@ async function specToDelete(
     const openOrigin = neighboursOf(backend, options).openStore;
     const log = new Log({ store: backend.store, env: backend.env, spec, openOrigin });
     const forks = [...(await log.head.load({ signal })).pins.values()].map((pin) => pin.uri);
-    if (forks.length === 0 || force) return spec;
+    if (forks.length === 0 || force) {
+      await log.close({ signal, dropWaiting: true });
+      return spec;
+    }
     throw new BatchWeaveError(
       "NOT_EMPTY",
       `${uri} holds batches that ${forks.length} forks share: ${forks.slice(0, 5).join(", ")}. Delete the forks first, or force it: they lose those batches.`,

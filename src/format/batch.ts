@@ -54,6 +54,8 @@ const magic = "TGB1";
 /** A slice ready to be stored. */
 export interface StoredSlice {
   readonly bytes: Uint8Array;
+  /** CRC-32 of the bytes, when it is known already. */
+  readonly crc?: number | undefined;
   readonly rawLength: number;
   readonly encoding: number;
 }
@@ -122,7 +124,7 @@ export function encodeExtent(
 function writeEntry(table: DataView, at: number, offset: number, slice: StoredSlice): void {
   table.setBigUint64(at, BigInt(offset), true);
   table.setUint32(at + 8, slice.bytes.length, true);
-  table.setUint32(at + 12, crc32(slice.bytes), true);
+  table.setUint32(at + 12, slice.crc ?? crc32(slice.bytes), true);
   table.setUint32(at + 16, slice.rawLength, true);
   table.setUint32(at + 20, slice.encoding, true);
 }

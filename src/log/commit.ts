@@ -2,7 +2,7 @@
 
 import type { Env } from "../env/index.js";
 import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
-import { encodeManifest, type Manifest, manifestKey } from "../format/index.js";
+import { decodeNamespace, encodeManifest, type Manifest, manifestKey, namespaceKey } from "../format/index.js";
 import type { CallOptions, CreateOutcome, ObjectStore } from "../store/index.js";
 import { Draft } from "./draft.js";
 import type { Head } from "./head.js";
@@ -48,6 +48,8 @@ export interface CommitOptions extends CallOptions {
 /** A PUT without an answer for so long is sent once more. */
 const slowPutMs = 1_500;
 const slowPutOver = Symbol("answered in time");
+/** How long a process believes that its namespace is still there. */
+const stillThereMs = 30_000;
 const settleDelayMs = 50;
 const settleDelayMsMax = 5_000;
 const conflictDelayMsMax = 2_000;
@@ -60,11 +62,16 @@ export class Committer {
   readonly #store: ObjectStore;
   readonly #env: Env;
   readonly #head: Head;
+  readonly #namespace: string;
+  /** Whoever makes a committer has just read `namespace.json`. */
+  #seenThereAtMs: number;
 
-  constructor(store: ObjectStore, env: Env, head: Head) {
+  constructor(store: ObjectStore, env: Env, head: Head, namespace: string) {
     this.#store = store;
     this.#env = env;
     this.#head = head;
+    this.#namespace = namespace;
+    this.#seenThereAtMs = env.monotonic();
   }
 
   /** Tries until the change is in, refused, or the signal aborts. */
@@ -87,6 +94,7 @@ export class Committer {
   /** One attempt. Lost or unsettled, the newest verified manifest is loaded, and the caller decides when to try again. */
   async attempt<P, R>(change: Change<P, R>, options: CommitOptions = {}): Promise<Attempt<R>> {
     const { signal } = options;
+    await this.#assertStillThere(signal);
     let looked = options.fresh === true;
     let begun = this.#env.monotonic();
     let base = looked ? await this.#head.jump({ signal }) : (options.from ?? (await this.#head.newest({ signal })));
@@ -127,6 +135,25 @@ export class Committer {
         return { outcome, manifest: next, result: staged.result, fragileMs };
       return { outcome, manifest: (this.#head.known ?? base) as Manifest, fragileMs };
     }
+  }
+
+  /**
+   * A namespace that was deleted, or deleted and made again, under a process that runs on or comes back from a pause: its commits would be
+   * acknowledged and lost, or would litter the new one. Asked when it was not asked for a while; it narrows the window, no more.
+   */
+  async #assertStillThere(signal: AbortSignal | undefined): Promise<void> {
+    const now = this.#env.monotonic();
+    if (now - this.#seenThereAtMs < stillThereMs) return;
+    const bytes = await this.#store.get(namespaceKey, { signal });
+    const found = bytes && decodeNamespace(bytes, namespaceKey).uuid;
+    if (found !== this.#namespace) {
+      throw new BatchWeaveError(
+        found === undefined ? "NO_NAMESPACE" : "WRONG_NAMESPACE",
+        `The namespace at ${this.#store.uri} was deleted${found === undefined ? "" : " and made again"} while this process had it open. Nothing more is committed here; open it anew.`,
+        { found, expected: this.#namespace },
+      );
+    }
+    this.#seenThereAtMs = now;
   }
 
   async #stage<P, R>(change: Change<P, R>, base: Manifest, signal: AbortSignal | undefined): Promise<Staged<R>> {

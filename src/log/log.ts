@@ -91,7 +91,7 @@ export class Log {
     this.spec = parts.spec;
     this.head = new Head(parts.store, parts.env, parts.spec, parts.decode);
     this.index = new StepIndex(parts.store, parts.spec, parts.openOrigin);
-    this.#committer = new Committer(parts.store, parts.env, this.head);
+    this.#committer = new Committer(parts.store, parts.env, this.head, parts.spec.uuid);
     this.#silence = parts.silence ?? defaultSilence;
   }
 

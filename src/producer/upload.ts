@@ -4,6 +4,7 @@ import {
   asSeq,
   type BatchMetadata,
   batchKey,
+  crc32,
   type Descriptor,
   type EncodedExtent,
   type Extent,
@@ -35,8 +36,8 @@ export class Upload {
   readonly #extentBytesMax: number;
   /** Kept until the batch was seen committed; undefined for streamed batches, which are larger than memory. */
   #extents: EncodedExtent[] | undefined = [];
-  /** Slices of each extent until they are encoded. */
-  #runs: StoredSlice[][] = [];
+  /** The slices as they were accepted, with their checksums: whether they still are what they were is asked after every upload. */
+  #held: readonly StoredSlice[] = [];
   #attempt = 0;
   descriptor: Descriptor | undefined;
 
@@ -51,32 +52,37 @@ export class Upload {
   /** Takes slices that are all in memory, and refuses what cannot be stored. */
   hold(slices: readonly Uint8Array[]): void {
     const stored = slices.map((slice) => encodeSlice(slice, this.#content.encoding));
-    this.#runs = splitRuns(stored, this.#extentBytesMax);
-    assertExtentCount(this.#runs.length);
+    // Now, not when the upload begins: what is stored must be what was accepted, whatever the caller does with the buffers meanwhile.
+    this.#held = stored.map((slice) => ({ ...slice, crc: crc32(slice.bytes) }));
+    const runs = splitRuns(this.#held, this.#extentBytesMax);
+    assertExtentCount(runs.length);
+    let firstCell = 0;
+    this.#extents = runs.map((run, extent) => {
+      const encoded = this.#encodeExtent(run, extent, firstCell, extent === runs.length - 1);
+      firstCell += run.length;
+      return encoded;
+    });
   }
 
-  /**
-   * Checksums are made when the upload begins and not when the batch is accepted: whoever appends many at once would otherwise keep
-   * the uploads before them waiting.
-   */
-  #encodeRuns(): void {
-    const runs = this.#runs;
-    this.#runs = [];
-    let firstCell = 0;
-    for (const [extent, run] of runs.entries()) {
-      this.#extents?.push(this.#encodeExtent(run, extent, firstCell, extent === runs.length - 1));
-      firstCell += run.length;
-    }
+  /** A buffer that was changed before its upload was over may have been stored half old, half new: such a batch is never committed. */
+  #assertUnchanged(): void {
+    const changed = this.#held.findIndex((slice) => crc32(slice.bytes) !== slice.crc);
+    if (changed < 0) return;
+    throw new BatchWeaveError(
+      "INVALID_ARGUMENT",
+      `Slice ${changed} of batch ${this.seq} was changed after it was appended and before it was committed; nothing of the batch is in the log. Give every append buffers of its own, or await the ticket's \`committed\` before using them again.`,
+      { slice: changed, seq: this.seq, producer: this.#holder.producer },
+    );
   }
 
   /** Uploads, or uploads again under a new name: the same bytes, the newest base. */
   async send(signal: AbortSignal): Promise<Descriptor> {
-    this.#encodeRuns();
     const extents = this.#extents;
     if (!extents || extents.length === 0) throw this.expired();
     // What expired once was uploaded on an old base; it must not happen again.
     const name = this.#nextName(this.#attempt === 0 ? uploadBase(this.#log) : await newestBase(this.#log, signal));
     await Promise.all(extents.map((extent, i) => this.#log.store.put(batchKey(name, i), extent.body, { signal })));
+    this.#assertUnchanged();
     this.descriptor = { ...name, extents: extents.map((e) => e.entry) };
     return this.descriptor;
   }
@@ -102,7 +108,9 @@ export class Upload {
       assertSlice(slice, count);
       if (count === cells) assertSliceCount(cells + 1, grid);
       if (run.length > 0 && runBytes + slice.length > this.#extentBytesMax) await flush(false);
-      run.push(encodeSlice(slice, this.#content.encoding));
+      const stored = encodeSlice(slice, this.#content.encoding);
+      // A generator may fill the same buffer again for its next slice.
+      run.push(stored.bytes.buffer === slice.buffer ? { ...stored, bytes: slice.slice() } : stored);
       runBytes += slice.length;
       count++;
     }
@@ -115,6 +123,7 @@ export class Upload {
   /** Lets go of the bytes: the batch was seen committed. */
   release(): void {
     this.#extents = undefined;
+    this.#held = [];
   }
 
   expired(): BatchWeaveError {
