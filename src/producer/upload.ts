@@ -110,7 +110,7 @@ export class Upload {
       if (run.length > 0 && runBytes + slice.length > this.#extentBytesMax) await flush(false);
       const stored = encodeSlice(slice, this.#content.encoding);
       // A generator may fill the same buffer again for its next slice.
-      run.push(stored.bytes.buffer === slice.buffer ? { ...stored, bytes: slice.slice() } : stored);
+      run.push(stored.bytes.buffer === slice.buffer ? { ...stored, bytes: new Uint8Array(slice) } : stored);
       runBytes += slice.length;
       count++;
     }
