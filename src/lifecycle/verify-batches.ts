@@ -137,7 +137,9 @@ class Sequences {
     this.#findings.counts.producers = states.size;
     for (const [id, { seq }] of this.#next) {
       const found = states.get(id);
-      if (found !== seq)
+      // Closing with dropWaiting leaves committed batches out; the state of their lanes has counted them.
+      const wasDropped = manifest.closed && this.#log.spec.order.kind === "lanes" && (found ?? 0) > seq;
+      if (found !== seq && !wasDropped)
         this.#error(`The last batch of ${id} in the log is seq ${seq - 1}, and its state says ${(found ?? 0) - 1}`);
     }
   }
