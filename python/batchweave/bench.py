@@ -41,7 +41,10 @@ def _fill(namespace: Namespace, batches: int, slice_bytes: int, id: str = "bench
 
 def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
     ordered = sorted(seconds)
-    at = lambda share: round(1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3)  # noqa: E731
+
+    def at(share: float) -> float:
+        return round(1e3 * ordered[min(len(ordered) - 1, int(share * len(ordered)))], 3)
+
     return {"p50_ms": at(0.5), "p95_ms": at(0.95), "p99_ms": at(0.99)}
 
 

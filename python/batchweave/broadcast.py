@@ -28,10 +28,11 @@ class BroadcastConsumer:
 
         if not dist.is_initialized():
             raise invalid("broadcast needs torch.distributed: call init_process_group first, or leave broadcast out.")
-        self._torch, self._dist = torch, dist
+        self._torch: Any = torch
+        self._dist: Any = dist
         self.place = place
         self._log = log
-        world = dist.new_group(backend="gloo")
+        world: Any = dist.new_group(backend="gloo")
         kept = [place.d, place.c, *(place.coordinates.get(a, 0) for a in ("tp", "pp") if a not in axes)]
         mine = torch.tensor(kept, dtype=torch.int64)
         all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size())]

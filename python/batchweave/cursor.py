@@ -43,7 +43,9 @@ def parse_cursor(value: Any) -> dict[str, Any]:
             "Install a version that reads it.",
             {"found": version},
         )
-    namespace, row, iteration = cursor.get("namespace"), cursor.get("row"), cursor.get("iteration")
+    namespace: Any = cursor.get("namespace")
+    row: Any = cursor.get("row")
+    iteration: Any = cursor.get("iteration")
     if version != FORMAT_VERSION or type(version) is not int or not isinstance(namespace, str):
         raise _not_a_cursor('it needs "batchweave": 1 and a "namespace"', value)
     if not _is_whole(row):
@@ -71,7 +73,7 @@ def _not_a_cursor(what: str, value: Any) -> BatchWeaveError:
 def translate_cursor(cursor: dict[str, Any], fork: dict[str, Any] | None, rows: int) -> tuple[int, int] | None:
     """Row and iteration of an ancestor's cursor in a fork (FORMAT.md 17); None when it has no place here."""
     ancestors = (fork or {}).get("ancestors", [])
-    ranges = next((a["ranges"] for a in ancestors if a["uuid"] == cursor["namespace"]), [])
+    ranges: list[list[int]] = next((a["ranges"] for a in ancestors if a["uuid"] == cursor["namespace"]), [])
     step, r = divmod(cursor["row"], rows)
     if not ranges or step < ranges[0][2]:
         return None

@@ -268,8 +268,9 @@ class StreamingDataLoader:
 
         # What workers had read ahead and the loop never got is read again.
         self.dataset.load_state_dict(self.dataset.state_dict())
-        loader = DataLoader(
-            self.dataset, batch_size=None, num_workers=self._num_workers, collate_fn=self._tag, **self._settings
+        dataset: Any = self.dataset
+        loader: Any = DataLoader(
+            dataset, batch_size=None, num_workers=self._num_workers, collate_fn=self._tag, **self._settings
         )
         for cursor, value in loader:
             if isinstance(cursor, BatchWeaveError):

@@ -319,7 +319,7 @@ class NamespaceSpec:
         self.lanes: int | None = fields["order"].get("lanes") if fields["order"]["kind"] == "lanes" else None
         self.created: int = fields["created"]
         self.fork: dict[str, Any] | None = fields.get("fork")
-        tail = self.fork["tail"] if self.fork else {"start": 0, "batches": []}
+        tail: dict[str, Any] = self.fork["tail"] if self.fork else {"start": 0, "batches": []}
         self.first_own_step: int = tail["start"] + len(tail["batches"])
 
 

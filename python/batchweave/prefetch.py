@@ -83,7 +83,8 @@ class Prefetch:
         self._poll_delay_max = max(poll_delay, poll_delay_max)
         self._stride = stride
         self._offset = offset
-        self._pool = Pool(min(loads_max, iterations_max), "load")
+        # More than there may be reads: while some read data, the others look up where the next data is.
+        self._pool = Pool(min(4 * loads_max, iterations_max), "load")
         self._slots: deque[Slot] = deque()
         self._unadmitted: deque[Slot] = deque()
         self._held_bytes = 0

@@ -5,6 +5,7 @@ import random
 import threading
 import time
 from collections import OrderedDict
+from contextlib import nullcontext
 from typing import Any, Callable, NamedTuple, Sequence, TypeVar
 
 from .batch import Footer, SliceEntry, check_slice, decode_footer, decode_slice
@@ -196,7 +197,8 @@ class SliceReader:
                 footer = decode_footer(end, key, place.namespace, place.descriptor, number, first_cell)
                 return footer, view if is_whole else None
 
-            found = self._read_checked(place, key, start, size - start, decode)
+            # A slice table is small and only delays: it does not take the place of a read that brings data.
+            found = self._read_checked(place, key, start, size - start, decode, is_data=is_whole)
             with self._lock:
                 self._pending.pop(cache_key, None)
                 self._footers[cache_key] = (size - start, found)
@@ -205,21 +207,23 @@ class SliceReader:
                     self._footer_bytes -= self._footers.popitem(last=False)[1][0]
             return found
 
-    def _read_checked(self, place: BatchPlace, key: str, offset: int, length: int, check: Callable[[Any], T]) -> T:
+    def _read_checked(
+        self, place: BatchPlace, key: str, offset: int, length: int, check: Callable[[Any], T], is_data: bool = True
+    ) -> T:
         """Bytes can also be damaged on their way: one more read before the object is called corrupt."""
         try:
-            return check(self._read_whole(place, key, offset, length))
+            return check(self._read_whole(place, key, offset, length, is_data))
         except BatchWeaveError as error:
             if not is_error(error, "CORRUPT"):
                 raise
-        return check(self._read_whole(place, key, offset, length))
+        return check(self._read_whole(place, key, offset, length, is_data))
 
-    def _read_whole(self, place: BatchPlace, key: str, offset: int, length: int) -> Any:
+    def _read_whole(self, place: BatchPlace, key: str, offset: int, length: int, is_data: bool) -> Any:
         """Exactly the range. A transfer that ended early is tried again; an object that ends early is corrupt."""
         if length == 0:
             return b""
         for attempt in range(1, _SHORT_READS_MAX + 1):
-            data = self._hedger.read(length, lambda: self._get_range(place, key, offset, length))
+            data = self._hedger.read(length, lambda: self._get_range(place, key, offset, length, is_data))
             if data is None:
                 raise BatchWeaveError(
                     "MISSING_OBJECT",
@@ -239,8 +243,8 @@ class SliceReader:
             found=len(data),
         )
 
-    def _get_range(self, place: BatchPlace, key: str, offset: int, length: int) -> Any:
-        with self._gate:
+    def _get_range(self, place: BatchPlace, key: str, offset: int, length: int, is_data: bool) -> Any:
+        with self._gate if is_data else nullcontext():
             data = place.store.get_range(key, offset, length)
         self.stats.add(len(data) if data is not None else 0)
         return data

@@ -92,7 +92,9 @@ def decode_safetensors(data: Any, where: str = "this slice") -> tuple[dict[str, 
 def _decode_entry(name: str, value: Any, where: str) -> tuple[str, tuple[int, ...], int, int]:
     what = f"tensor {json.dumps(name)}"
     entry = value if isinstance(value, dict) else {}
-    dtype, shape, offsets = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
+    dtype: Any = entry.get("dtype")
+    shape: Any = entry.get("shape")
+    offsets: Any = entry.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
         raise _not_tensors(where, f"{what} has the dtype {json.dumps(dtype)}, which is not known")
     if not _whole(shape):

@@ -5,6 +5,8 @@ import { createServer } from "node:http";
 /** @type {Map<string, Buffer>} */
 const objects = new Map();
 let puts = 0;
+/** Every answer is so late, as a store on the network is. */
+const delayMs = Number(process.env["STUB_DELAY_MS"] ?? 0);
 
 /** @param {string} text */
 const xml = (text) => text.replace(/[<>&]/g, (c) => `&#${c.charCodeAt(0)};`);
@@ -30,7 +32,8 @@ const server = createServer((request, response) => {
   /** @type {Buffer[]} */
   const parts = [];
   request.on("data", (part) => parts.push(part));
-  request.on("end", () => {
+  request.on("end", async () => {
+    if (delayMs > 0) await new Promise((resolve) => setTimeout(resolve, delayMs));
     const answer = (/** @type {number} */ status, /** @type {Buffer | string} */ body = "", headers = {}) => {
       response.writeHead(status, {
         "content-length": Buffer.byteLength(body),
