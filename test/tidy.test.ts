@@ -242,7 +242,7 @@ describe("files", () => {
 
   test("names are kebab-case nouns, none of them a drawer for everything", () => {
     const vague = /(^|\/)(utils?|types?|common|helpers?|misc)(\.|\/)/;
-    const kebab = /^[a-z0-9]+(-[a-z0-9]+)*(\.test|\.d)?\.(ts|mjs)$/;
+    const kebab = /^[a-z0-9]+(-[a-z0-9]+)*(\.test|\.stores|\.d)?\.(ts|mjs)$/;
     expect(texts.filter((path) => vague.test(path))).toEqual([]);
     expect(texts.filter((path) => !path.endsWith(".py") && !kebab.test(path.split("/").at(-1) as string))).toEqual([]);
   });
