@@ -1,5 +1,5 @@
 # Needs Node 20 or newer, make and python3; everything else is installed by npm from the lock file.
-.PHONY: build test verify demo bench sim chaos clean
+.PHONY: build test test-stores verify demo bench sim chaos clean
 
 # Reinstalled when the lock file is newer. The build is a step of its own, so install scripts are not run here.
 installed := node_modules/.installed
@@ -15,6 +15,11 @@ test: $(installed)
 	@node scripts/test.mjs
 
 verify: test
+
+# Every backend against every server that can be had (moto, MinIO, Azurite, fake-gcs-server), and the table in docs/stores.md.
+# MinIO and fake-gcs-server are compiled with Go the first time, which takes some minutes.
+test-stores: build
+	@node scripts/test-stores.mjs
 
 demo: build
 	@npx batchweave demo $(ARGS)

@@ -8,6 +8,8 @@ import * as fs from "node:fs";
 export const readFlags: number = fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW;
 /** Make a new file and write it. */
 export const writeFlags: number = fs.constants.O_WRONLY | fs.constants.O_CREAT | fs.constants.O_EXCL;
+/** Make a file unless it is there; a symbolic link in its place is not followed. */
+export const touchFlags: number = fs.constants.O_WRONLY | fs.constants.O_CREAT | fs.constants.O_NOFOLLOW;
 /** Open a directory to sync it. */
 export const directoryFlags: number = fs.constants.O_RDONLY | fs.constants.O_DIRECTORY;
 

@@ -23,6 +23,7 @@ import {
   statFile,
   statPath,
   syncData,
+  touchFlags,
   unlinkFile,
   writeFlags,
   writeFully,
@@ -155,6 +156,7 @@ export class FileStore implements ObjectStore {
   async put(key: string, body: Body, options?: WriteOptions): Promise<void> {
     const path = this.#path(key);
     const isHint = options?.hint === true;
+    if (isHint && bodyBytes(body) === 0) return await this.#touch(path, options?.signal);
     let temp: TempFile | undefined;
     try {
       temp = await this.#writeTemp(dirname(path), body, options?.signal, isHint);
@@ -210,6 +212,7 @@ export class FileStore implements ObjectStore {
         signal?.throwIfAborted();
         const more = keys.length > limit;
         if (more) keys.length = limit;
+        if (options?.keysOnly === true) return { objects: keys.map((key) => ({ key, size: 0 })), more };
         const sizes = await inParallel(keys, (key) => tolerate(statPath(`${this.#root}/${key}`), "ENOENT", "ENOTDIR"));
         signal?.throwIfAborted();
         const objects: ListedObject[] = [];
@@ -244,6 +247,17 @@ export class FileStore implements ObjectStore {
       if (options?.hint !== true) await Promise.all([...left].map((folder) => this.#directories.syncNames(folder)));
     } catch (e) {
       throw fileError(e, "delete from", this.#root);
+    }
+  }
+
+  /** A hint that is all name: there is no content of which a reader could see a part. */
+  async #touch(path: string, signal: AbortSignal | undefined): Promise<void> {
+    signal?.throwIfAborted();
+    try {
+      await this.#directories.ensure(dirname(path)).exists;
+      await closeFile(await this.#inDirectory(path, undefined, () => openFile(path, touchFlags)));
+    } catch (e) {
+      throw fileError(e, "write", path);
     }
   }
 

@@ -21,6 +21,8 @@ export interface WriteOptions extends CallOptions {
 export interface ListOptions extends CallOptions {
   /** Only keys strictly after this one, in byte order. */
   startAfter?: string | undefined;
+  /** The sizes are of no interest: a store that would have to look for them may say 0. */
+  keysOnly?: boolean | undefined;
   /** At most this many keys (and never more than 1,000). */
   limit?: number | undefined;
 }

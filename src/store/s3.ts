@@ -34,6 +34,11 @@ const partBytesDefault = 32 * 1024 * 1024;
 /** S3 takes no more in one PUT, and a conditional create is always one. */
 const singlePutBytesMax = 5 * 1024 ** 3;
 const deletedAtOnce = 1000;
+/**
+ * Denials in a row that are not believed where writes were allowed before: MinIO answers AccessDenied to a write whose folder is being
+ * emptied at that moment, and a policy that changes under a running job takes a moment everywhere.
+ */
+const doubtedDenialsMax = 4;
 
 /** Opens `s3://bucket/prefix`. Nothing is sent: wrong credentials or a missing bucket show with the first call. */
 export async function openS3Store(
@@ -90,6 +95,8 @@ export class S3Store implements ObjectStore {
   readonly #calls: S3Calls;
   readonly #client: HttpClient;
   readonly #partBytes: number;
+  #hasWritten = false;
+  #denials = 0;
 
   /** @internal */
   constructor(place: S3Place, calls: S3Calls, client: HttpClient, partBytes: number) {
@@ -126,8 +133,13 @@ export class S3Store implements ObjectStore {
 
   #outcome(request: S3Request, answer: HttpAnswer): CreateOutcome {
     const { status } = answer;
-    if (status >= 200 && status <= 299) return isStored(answer) ? "created" : "unknown";
+    if (status >= 200 && status <= 299) {
+      if (!isStored(answer)) return "unknown";
+      this.#written();
+      return "created";
+    }
     if (status === 412) return "exists";
+    if (this.#doubts(answer)) return "unknown";
     const error = readS3Error(answer);
     if (isTransient(status, error) && status !== 507) return "unknown";
     // An error that S3 itself worded, or a denial, was a refusal. Anything else came from something in between.
@@ -146,8 +158,32 @@ export class S3Store implements ObjectStore {
       return;
     }
     const request = this.#write(key, body, options?.signal, {});
-    const answer = await this.#calls.sendOk(request);
+    const answer = await this.#calls.send(request);
+    if (this.#doubts(answer)) {
+      throw new BatchWeaveError(
+        "STORE_UNAVAILABLE",
+        `cannot write ${this.uri}/${key}: denied, where it was allowed before; try again`,
+        { uri: this.uri, key, status: answer.status },
+      );
+    }
+    if (answer.status < 200 || answer.status > 299) throw this.#calls.failure(request, answer);
+    if (answer.broken) throw networkFailure(this.#place, request.action, answer.broken);
     if (!isStored(answer)) throw foreignAnswer(this.#place, request.action, answer);
+    this.#written();
+  }
+
+  #written(): void {
+    this.#hasWritten = true;
+    this.#denials = 0;
+  }
+
+  #doubts(answer: HttpAnswer): boolean {
+    return (
+      answer.status === 403 &&
+      this.#hasWritten &&
+      readS3Error(answer)?.code === "AccessDenied" &&
+      ++this.#denials <= doubtedDenialsMax
+    );
   }
 
   async get(key: string, options?: CallOptions): Promise<Uint8Array | undefined> {

@@ -336,12 +336,15 @@ export function describeStoreConformance(name: string, open: () => Promise<Opene
         // Emptying a folder and filling it at once: a creator whose folder vanishes makes it again.
         for (let round = 0; round < 30; round++) {
           await store.put(`p/q/${round}-old`, bytes("old"));
+          const create = (): Promise<string> => store.create(`p/q/${round}-new`, bytes("new"));
           const [outcome] = await Promise.all([
-            store.create(`p/q/${round}-new`, bytes("new")),
+            create(),
             store.delete([`p/q/${round}-old`]),
             store.delete([`p/q/${round - 1}-new`]),
           ]);
-          expect(outcome).toBe("created");
+          // Nothing known is settled by the same bytes again.
+          if (outcome === "unknown") expect(["created", "exists"]).toContain(await create());
+          else expect(outcome).toBe("created");
         }
         expect(await listAll(store, "p/")).toEqual(["p/q/29-new"]);
       });

@@ -48,7 +48,9 @@ export const azurite: Tool = {
   name: "azurite",
   program: "node_modules/.bin/azurite-blob",
   version: "3.35.0",
-  install: [["npm", "install", "--prefix", ".", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "azurite@3.35.0"]],
+  install: [
+    ["npm", "install", "--prefix", ".", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "azurite@3.35.0"],
+  ],
   timeoutMs: 4 * minute,
 };
 
