@@ -85,6 +85,7 @@ export class Head {
     const from = await this.newest(options);
     const page = await this.#store.list(manifestPrefix, {
       ...options,
+      keysOnly: true,
       startAfter: manifestKey(from.version),
       limit: listPageMax,
     });
@@ -135,6 +136,7 @@ export class Head {
     const floor = asVersion(Math.max(this.boundary.newest.upTo, this.#newest?.version ?? 0));
     const page = await this.#store.list(manifestPrefix, {
       ...options,
+      keysOnly: true,
       startAfter: manifestKey(floor),
       limit: listPageMax,
     });
@@ -163,6 +165,7 @@ export class Head {
     }
     const page = await this.#store.list(manifestPrefix, {
       ...options,
+      keysOnly: true,
       startAfter: manifestKey(asVersion(low)),
       limit: listPageMax,
     });

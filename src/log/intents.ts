@@ -39,7 +39,7 @@ export async function listIntents(store: ObjectStore, namespace: string, options
   let unreadable = 0;
   let startAfter: string | undefined;
   for (let more = true; more && keys.size < intentsMax; ) {
-    const page = await store.list(intentPrefix, { ...options, startAfter });
+    const page = await store.list(intentPrefix, { ...options, startAfter, keysOnly: true });
     for (const { key } of page.objects) {
       const intent = parseIntentKey(namespace, key);
       if (!intent) {

@@ -65,6 +65,9 @@ interface Entry {
   uploaded: boolean;
 }
 
+/** Longest time that appends keep the process busy in one go. */
+const busyMsMax = 4;
+
 /** Components of a producer. */
 export interface ProducerParts {
   readonly log: Log;
@@ -103,6 +106,8 @@ export class Producer implements AsyncDisposable {
   #queue: Entry[] = [];
   #failure: { error: unknown; reported: boolean } | undefined;
   #closed = false;
+  /** Time spent on checksums since others had their turn. */
+  #busyMs = 0;
   #streaming: Promise<unknown> = Promise.resolve();
   /** One for everybody who waits: whether the publisher must hurry for it now. */
   readonly #hurries = new Set<() => boolean>();
@@ -162,10 +167,13 @@ export class Producer implements AsyncDisposable {
     const bytes = flat.reduce((sum, slice) => sum + slice.length, 0);
     await this.#roomFor(bytes, options.signal);
     const upload = new Upload(this.#log, this.#holder, this.#nextSeq, content, this.#settings.extentBytesMax);
+    const begun = this.#log.env.monotonic();
     upload.hold(flat);
+    this.#busyMs += this.#log.env.monotonic() - begun;
     const { entry, ticket } = this.#accept(upload, bytes);
     this.#queue.push(entry);
     this.#pump();
+    await this.#letOthers();
     return ticket;
   }
 
@@ -316,6 +324,13 @@ export class Producer implements AsyncDisposable {
       attempt: descriptor.attempt,
     });
     this.#nudge();
+  }
+
+  /** Checksums keep the process busy: whoever appends many batches at once must not keep the uploads before them waiting. */
+  async #letOthers(): Promise<void> {
+    if (this.#busyMs < busyMsMax) return;
+    this.#busyMs = 0;
+    await this.#log.env.sleep(0);
   }
 
   /** Something is pending, or somebody waits. Asked again after every upload and acknowledgement: it may be time to hurry only then. */
