@@ -18,24 +18,11 @@ import torch.distributed.checkpoint as dcp  # noqa: E402
 from batchweave import StreamingDataset  # noqa: E402
 
 
-class Progress:
-    """torch's Stateful: DCP saves what `state_dict` gives and hands it to `load_state_dict`."""
-
-    def __init__(self, dataset: StreamingDataset) -> None:
-        self.dataset = dataset
-
-    def state_dict(self) -> dict[str, object]:
-        return self.dataset.state_dict()
-
-    def load_state_dict(self, state: dict[str, object]) -> None:
-        self.dataset.load_state_dict(state)
-
-
 def main() -> None:
     uri, folder, iterations = sys.argv[1], sys.argv[2], int(sys.argv[3])
     model = torch.nn.Linear(4, 4)
     dataset = StreamingDataset(uri, mesh={"dp": 1}, rank=0)
-    job = {"model": model, "data": Progress(dataset)}
+    job = {"model": model, "data": dataset}  # a Stateful: DCP calls its state_dict and load_state_dict
     if os.path.exists(f"{folder}/.metadata"):
         dcp.load(job, checkpoint_id=folder)
     seen = []
