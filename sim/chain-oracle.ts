@@ -65,8 +65,16 @@ export class ChainOracle {
   readonly #counters = new Map<string, number>();
   readonly #checkedRefs = new Set<string>();
   #live: { readonly version: number; readonly keys: ReadonlySet<string> } | undefined;
-  /** Versions committed, manifests created under a name that was used before, batches acknowledged, objects reclaimed. */
-  readonly counts = { commits: 0, zombieManifests: 0, acknowledged: 0, reclaimed: 0, boundaries: 0, released: 0 };
+  /** Versions committed, creates of versions that were taken, manifests created under a name that was used before, and so on. */
+  readonly counts = {
+    commits: 0,
+    conflicts: 0,
+    zombieManifests: 0,
+    acknowledged: 0,
+    reclaimed: 0,
+    boundaries: 0,
+    released: 0,
+  };
 
   constructor(store: SimStore) {
     this.#store = store;
@@ -150,7 +158,10 @@ export class ChainOracle {
       if (changed) this.#onDelete(key);
       return;
     }
-    if (!changed) return;
+    if (!changed) {
+      if (key.startsWith(manifestPrefix)) this.counts.conflicts++;
+      return;
+    }
     if (key.startsWith(manifestPrefix)) this.#onManifest(key);
     else if (key.startsWith(boundaryPrefix)) this.#onBoundary(key);
     else if (key === namespaceKey) {
@@ -421,7 +432,12 @@ export class ChainOracle {
       for (let step: number = from; step < to; step++) for (const key of this.steps[step]?.keys ?? []) keys.add(key);
       const rootKey = nodeRefKey(root);
       const { index } = decodeRoot(this.#bytes(rootKey, head.version), rootKey, head.namespace);
-      for (const { refs } of index) for (const ref of refs) keys.add(nodeRefKey(ref));
+      index.forEach(({ start, refs }, level) => {
+        const span = stepsPerNode(level);
+        refs.forEach((ref, i) => {
+          if ((start + i) * span < to && (start + i + 1) * span > from) keys.add(nodeRefKey(ref));
+        });
+      });
     }
     this.#live = { version: head.version, keys };
     return keys;

@@ -38,6 +38,18 @@ function showCounters(counters: Readonly<Record<string, number>>): void {
   say(text);
 }
 
+/** What people ask about first. */
+function survived(counters: Readonly<Record<string, number>>): string {
+  const sum = (...names: readonly string[]): string =>
+    names.reduce((total, name) => total + (counters[name] ?? 0), 0).toLocaleString("en");
+  return [
+    `${sum("crash", "crashBeforeSend", "crashAfterApply", "crashBeforeAnswer")} crashes`,
+    `${sum("fencings", "zombieManifests")} zombies`,
+    `${sum("unknownCreates", "duplicateAnswer")} ambiguous writes`,
+    `${sum("conflicts")} conflicts`,
+  ].join(", ");
+}
+
 function showReport(scenario: Scenario, report: SoakReport): void {
   for (const result of report.failures.slice(0, failuresShownMax)) showFailure(scenario, result);
   const hidden = report.failures.slice(failuresShownMax).map((result) => result.seed);
@@ -48,6 +60,7 @@ function showReport(scenario: Scenario, report: SoakReport): void {
     `\n${scenario.name}: ${calls} store calls in ${hours} virtual hours, ${report.callsPerSecond.toLocaleString("en")} calls/s a core`,
   );
   showCounters(report.counters);
+  say(`survived: ${survived(report.counters)}`);
   for (const name of report.missing) say(`FAILED: "${name}" never happened, so nothing shows that it is survived`);
 }
 

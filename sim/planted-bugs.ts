@@ -193,8 +193,8 @@ const reading: readonly PlantedBug[] = [
     "believing every manifest that was read",
     16,
     head,
-    "return bytes && decodeManifest(bytes, key, this.#spec.uuid, version);",
-    "return bytes && this.#adopt(decodeManifest(bytes, key, this.#spec.uuid, version));",
+    "return bytes && this.#decode(bytes, key, this.#spec.uuid, version);",
+    "return bytes && this.#adopt(this.#decode(bytes, key, this.#spec.uuid, version));",
   ),
   bug("slices are not checked", 30, batch, "if (found !== entry.crc)", "if (false)"),
   {
@@ -226,16 +226,26 @@ const reclaiming: readonly PlantedBug[] = [
     "liveness from an older head",
     41,
     reclaim,
-    "live = await computeLive(log, manifest, {",
-    "live = await computeLive(log, base, {",
+    "live = await computeLive(log, manifest, { basesBelow: manifest",
+    "live = await computeLive(log, base, { basesBelow: manifest",
   ),
-  bug(
-    "the cutoff is not committed first",
-    37,
-    stageRetention,
-    "draft.orphanCutoff = asVersion(Math.max(draft.orphanCutoff, Math.min(wanted, draft.base.version)));",
-    "draft.late = wanted;",
-  ),
+  {
+    name: "the cutoff is not committed first",
+    hazard: 37,
+    edits: [
+      {
+        file: stageRetention,
+        find: "draft.orphanCutoff = asVersion(Math.max(draft.orphanCutoff, Math.min(wanted, draft.base.version)));",
+        replace: "void wanted;",
+      },
+      { file: reclaim, find: "{ basesBelow: manifest.orphanCutoff,", replace: "{ basesBelow: wanted," },
+      {
+        file: reclaim,
+        find: "cutoff: manifest.orphanCutoff,\n        fromBase",
+        replace: "cutoff: wanted,\n        fromBase",
+      },
+    ],
+  },
   bug(
     "last batches of producers are not live",
     14,
@@ -260,9 +270,9 @@ const reclaiming: readonly PlantedBug[] = [
   bug(
     "a partial live set is good enough",
     42,
-    reclaim,
-    'if (dryRun || !isBatchWeaveError(error, "MISSING_OBJECT") || attempt === liveAttemptsMax)\n                throw error;',
-    "const empty = { hasBatch: () => false, isOnlyLast: () => false, hasIndexObject: () => false };\n            live = empty;\n            break;",
+    liveSet,
+    "await visitSteps(log, { ...head, from: Math.max(first, scope.fromStep) }, add, scope.inFlightMax, options);",
+    "await visitSteps(log, { ...head, from: Math.max(first, scope.fromStep) }, add, scope.inFlightMax, options).catch(() => { });",
   ),
   bug(
     "the boundary covers the head",

@@ -146,7 +146,15 @@ export const scenarios: ReadonlyMap<string, Scenario> = new Map(
       },
       latency: "wide",
       timeoutMs: 4000,
-      faults: { calls: { ...callTrouble, ...readTrouble }, lateMs: [4000, 60_000], stallMs: [4000, 60_000] },
+      faults: {
+        calls: { ...callTrouble, ...readTrouble },
+        storms: [
+          { fault: "conflict", prefix: "manifest/", meanGapMs: 30_000, durationMs: [500, 4000], probability: 0.5 },
+          { fault: "slowDown", meanGapMs: 40_000, durationMs: [500, 3000], probability: 0.3 },
+        ],
+        lateMs: [4000, 60_000],
+        stallMs: [4000, 60_000],
+      },
       processFaults: [
         { kind: "crash", meanGapMs: 6000 },
         { kind: "pause", meanGapMs: 8000, durationMs: [1000, 60_000] },
@@ -161,7 +169,17 @@ export const scenarios: ReadonlyMap<string, Scenario> = new Map(
       liveMs: 900_000,
       drainMs: 100_000,
       leastPerSeed: { calls: 2000, commits: 200 },
-      mustHappen: [],
+      mustHappen: [
+        ...Object.keys(callTrouble),
+        ...Object.keys(readTrouble),
+        ..."storm:conflict storm:slowDown/1 crash pause freeze clockJump secondHolder rollback meshChange fork".split(
+          " ",
+        ),
+        ..."unknownCreates lateLandings fencings closings checkpoints refusedCheckpoints jobRestarts reclaims".split(
+          " ",
+        ),
+        ..."zombieManifests reclaimed boundaries released silentMoved silentReturned forks forkReads".split(" "),
+      ],
     } satisfies Scenario,
     ...hazardScenarios,
   ].map((scenario) => [scenario.name, scenario]),

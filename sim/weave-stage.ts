@@ -37,8 +37,6 @@ export interface WeaveCounts {
   forks: number;
   forkReads: number;
   refusedCheckpoints: number;
-  conflicts: number;
-  carried: number;
 }
 
 /** One process's handle of the namespace. */
@@ -69,8 +67,6 @@ export class WeaveStage {
     forks: 0,
     forkReads: 0,
     refusedCheckpoints: 0,
-    conflicts: 0,
-    carried: 0,
   };
   /** True once the faults are over: finish and stop. */
   healed = false;

@@ -96,6 +96,10 @@ test("planted bugs have names of their own and files that can exist", () => {
   }
 });
 
+test.skipIf(!existsSync("dist/src/index.js"))("every planted bug's text occurs exactly once in the build", () => {
+  for (const each of plantedBugs) rmSync(plant("dist", each), { recursive: true });
+});
+
 test("arguments", () => {
   expect(parseCommand([])).toMatchObject({ scenario: "chaos", seeds: 100, firstSeed: 1, twice: true, planted: false });
   expect(parseCommand(["--planted"]).seeds).toBe(500);

@@ -1,0 +1,34 @@
+/**
+ * Property: nothing is lost, doubled, reordered or wrongly reclaimed, whoever crashes, and afterwards everything moves on. Method: the real
+ * code under the scenario `chaos` for a few seeds, each run twice and compared; `npm run sim -- --scenario chaos --seeds 1000` runs more.
+ */
+import { expect, test } from "vitest";
+import { callFaults } from "../../sim/faults.js";
+import { type Scenario, scenarios } from "../../sim/scenario.js";
+import { runSeed, runSeedTwice } from "../../sim/seed-run.js";
+
+const chaos = scenarios.get("chaos") as Scenario;
+const seeds = [1, 2, 3, 4];
+
+test.each(seeds)(
+  "chaos, seed %i: passes, and the same to the event when run again",
+  { timeout: 120_000 },
+  async (seed) => {
+    const result = await runSeedTwice(chaos, seed);
+    expect(result.failure, `npm run sim -- --scenario chaos --replay ${seed}`).toBeUndefined();
+    expect(result.calls).toBeGreaterThanOrEqual(2000);
+    expect(result.counters.commits).toBeGreaterThanOrEqual(200);
+  },
+);
+
+test("nothing in the product waits on anything but virtual time", { timeout: 120_000 }, async () => {
+  const quick = await runSeed(chaos, 7, { rings: false });
+  const slow = await runSeed(chaos, 7, { rings: false, drain: "immediate" });
+  expect([slow.hash, slow.events]).toEqual([quick.hash, quick.events]);
+});
+
+test("a soak of chaos fails unless every kind of fault happened", () => {
+  expect(chaos.mustHappen).toEqual(expect.arrayContaining(Object.keys(callFaults)));
+  const kinds = (chaos.processFaults ?? []).map(({ kind }) => kind);
+  expect(chaos.mustHappen).toEqual(expect.arrayContaining(kinds));
+});
