@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,23 +24,9 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "python")]
 import torch  # noqa: E402
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info  # noqa: E402
 
-from batchweave import StreamingDataset, create_namespace, encode_safetensors, open_namespace  # noqa: E402
-from batchweave.tensors import Tensor  # noqa: E402
+from batchweave import StreamingDataset, create_namespace  # noqa: E402
 from model import Gpt  # noqa: E402
 from preprocess import VOCABULARY, rows  # noqa: E402
-
-
-def encode_row(row: Any, tokens: int) -> bytes:
-    data = row.tobytes()
-    return encode_safetensors({"input_ids": Tensor("I32", (tokens,), data[:-4]), "labels": Tensor("I32", (tokens,), data[4:])})
-
-
-def produce(uri: str, number: int, of: int, batch_rows: int, tokens: int, stop: Any) -> None:
-    """A preprocessing process of BatchWeave: what it makes is in the log, exactly once, whoever dies."""
-    with open_namespace(uri).producer(f"tokenizer-{number}", buffered_batches_max=16) as producer:
-        source = rows(number, of, tokens)
-        while not stop.is_set():
-            producer.append([encode_row(next(source), tokens) for _ in range(batch_rows)], resume_point=producer.next_seq + 1)
 
 
 def checkpointed(dataset: StreamingDataset, every: int) -> Iterator[Any]:
@@ -102,17 +88,15 @@ def train(batches: Iterator[Any], args: argparse.Namespace, device: str) -> dict
 
 def with_batchweave(args: argparse.Namespace, device: str) -> dict[str, Any]:
     folder = tempfile.mkdtemp(prefix="batchweave-gpu-")
-    context = multiprocessing.get_context("spawn")
-    stop = context.Event()
     uri = Path(folder, "ns").as_uri()
     # Producers stop so many steps ahead of the newest checkpoint: they neither fill the disk nor take cores for what nobody reads yet.
     create_namespace(uri, rows=args.rows).set_max_lag(8 * args.every)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2])}
+    command = [sys.executable, str(HERE / "produce_tokens.py"), uri]
     processes = [
-        context.Process(target=produce, args=(uri, n, args.processes, args.rows, args.tokens, stop), daemon=True)
+        subprocess.Popen([*command, *map(str, (n, args.processes, args.rows, args.tokens))], env=env)
         for n in range(args.processes)
     ]
-    for process in processes:
-        process.start()
     try:
         dataset = StreamingDataset(uri, mesh={"dp": 1}, rank=0, decode="torch", policy="global-batch", wait_timeout=120)
         result = train(checkpointed(dataset, args.every), args, device)
@@ -120,11 +104,10 @@ def with_batchweave(args: argparse.Namespace, device: str) -> dict[str, Any]:
         dataset.close()
         return result
     finally:
-        stop.set()
         for process in processes:
-            process.join(timeout=20)
-            if process.is_alive():
-                process.kill()
+            process.kill()  # in the middle of anything: that is allowed
+        for process in processes:
+            process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 

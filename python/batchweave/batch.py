@@ -19,8 +19,6 @@ _MAGIC = b"TGB1"
 _ENTRY = struct.Struct("<QIIII")
 _TRAILER = struct.Struct("<QIIQII16sIIII8sI4s")
 
-Buffer = "bytes | bytearray | memoryview"
-
 
 class SliceEntry(NamedTuple):
     """One entry of the slice table."""

@@ -7,8 +7,6 @@ from .checksum import crc32
 from .errors import BatchWeaveError, invalid
 from .stored_json import FORMAT_VERSION, SAFE_INTEGER_MAX, crc_text, load_json
 
-Cursor = "dict[str, Any]"
-
 
 def _check_of(namespace: str, row: int, iteration: int) -> str:
     return crc_text(crc32(f"{FORMAT_VERSION}:{namespace}:{row}:{iteration}".encode()))
