@@ -205,13 +205,6 @@ const reading: readonly PlantedBug[] = [
       { file: batch, find: "if (found !== entry.crc)", replace: "if (false)" },
     ],
   },
-  bug(
-    "a short LIST page taken for all of it",
-    32,
-    head,
-    "if (page.more)\n            return await this.load(options);",
-    "",
-  ),
 ];
 
 const reclaiming: readonly PlantedBug[] = [
@@ -274,13 +267,18 @@ const reclaiming: readonly PlantedBug[] = [
     "await visitSteps(log, { ...head, from: Math.max(first, scope.fromStep) }, add, scope.inFlightMax, options);",
     "await visitSteps(log, { ...head, from: Math.max(first, scope.fromStep) }, add, scope.inFlightMax, options).catch(() => { });",
   ),
-  bug(
-    "the boundary covers the head",
-    "DESIGN 4",
-    reclaim,
-    "return asVersion(Math.max(0, manifest.orphanCutoff - 1));",
-    "return asVersion(manifest.version - 1);",
-  ),
+  {
+    name: "the boundary covers the head",
+    hazard: "DESIGN 4",
+    edits: [
+      {
+        file: reclaim,
+        find: "return asVersion(Math.max(0, manifest.orphanCutoff - 1));",
+        replace: "return manifest.version;",
+      },
+      { file: boundaryChain, find: 'assert(upTo < head, "the head is never announced");', replace: "" },
+    ],
+  },
   bug(
     "a marker that somebody else wrote counts as one's own",
     38,

@@ -81,7 +81,8 @@ class Weave implements Cast {
         // They come in rounds, with silence in between that is long enough for all of them to be moved out.
         if (visit > 0 && visit % own.length === 0) await context.env.sleep(rng.exponential(8000));
         const id = rng.chance(0.05) ? rng.pick(this.#stage.plan.guests) : (own[visit % own.length] as string);
-        const count = 1 + rng.below(2);
+        // Some only open: their resume point stays in the table they came from.
+        const count = rng.below(3);
         let first: number | undefined;
         const target = (counter: number): number => {
           first ??= counter;
