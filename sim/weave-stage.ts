@@ -95,7 +95,7 @@ export class WeaveStage {
 
   #storeOf({ store, env }: ProcessContext): ObjectStore {
     const retried = withRetry(store, env);
-    return env.random() < 0.4 ? withHedging(retried, env) : retried;
+    return env.random() < 0.3 ? withHedging(retried, env) : retried;
   }
 
   async #handle({ env }: ProcessContext, uri: string, root: ObjectStore): Promise<Handle> {

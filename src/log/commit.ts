@@ -51,6 +51,8 @@ const slowPutOver = Symbol("answered in time");
 /** How long a process believes that its namespace is still there. */
 const stillThereMs = 30_000;
 const settleDelayMs = 50;
+/** Tries of a PUT that could not even be sent. */
+const refusalsMax = 6;
 const settleDelayMsMax = 5_000;
 const conflictDelayMsMax = 2_000;
 const attemptsMax = 1_000;
@@ -180,8 +182,15 @@ export class Committer {
   async #publish(next: Manifest, signal: AbortSignal | undefined): Promise<"mine" | "other" | "gone"> {
     const key = manifestKey(next.version);
     const bytes = encodeManifest(next);
+    let refusals = 0;
     for (let delayMs = settleDelayMs; ; delayMs = Math.min(2 * delayMs, settleDelayMsMax)) {
-      const outcome = await this.#create(key, bytes, signal);
+      let outcome: CreateOutcome = "unknown";
+      try {
+        outcome = await this.#create(key, bytes, signal);
+      } catch (error) {
+        // Not even sent. No other request gives up at the first refused connection, and this one may be repeated just as well.
+        if (!isBatchWeaveError(error, "STORE_UNAVAILABLE") || ++refusals === refusalsMax) throw error;
+      }
       if (outcome === "created") return "mine";
       if (outcome === "exists") return await this.#owner(next, signal);
       // Unknown: it may have landed, or may land minutes from now. Only the same bytes may be tried until the name has an owner.
