@@ -41,6 +41,8 @@ const paceFactor = 1.25;
 const aloneIntervalMs = 200;
 /** The first look of a follower that somebody waits for; each one in vain doubles the delay, up to half its patience. */
 const urgentLookMs = 100;
+/** How many times longer a follower waits while it sees that somebody carries. */
+const busyPatience = 6;
 const idleIntervalMsMax = 1_000;
 /** A chain of own versions is vouched for this often at least, and at once when it spent so many intents. */
 const vouchMs = 15_000;
@@ -166,12 +168,21 @@ export class CooperativePublisher implements Publisher {
     const oldest = outbox.pending()[0];
     this.#looksInVain = oldest === waitedFor ? this.#looksInVain + 1 : 0;
     if (oldest === waitedFor) this.#urgent ||= urgent;
-    const announcedMs = oldest && this.#announced.get(oldest);
-    // Not carried although there was time for it: nobody carries, or this batch cannot be carried. Its owner commits.
-    if (announcedMs !== undefined && begun - announcedMs >= this.#settings.patienceMs / (urgent ? 2 : 1))
-      this.#takeOver();
-    else if (manifest.version > before) this.#carrierSeenAtMs = this.#lookedAtMs;
+    const carried = manifest.version > before && isOtherCarrier(manifest, outbox.holder.producer);
+    if (carried) this.#carrierSeenAtMs = this.#lookedAtMs;
+    if (oldest && this.#mustCommit(oldest, manifest, begun, carried, urgent)) this.#takeOver();
     this.#forgetSettled(outbox.pending());
+  }
+
+  /**
+   * Not carried although there was time for it: nobody carries, or this batch cannot be carried, and its owner commits. While somebody
+   * does carry, being late is no reason to compete: that would make everybody later.
+   */
+  #mustCommit(oldest: Descriptor, seen: Manifest, nowMs: number, carried: boolean, urgent: boolean): boolean {
+    if (oldest.base < seen.orphanCutoff) return true;
+    const announcedMs = this.#announced.get(oldest);
+    const factor = carried ? busyPatience : urgent ? 0.5 : 1;
+    return announcedMs !== undefined && nowMs - announcedMs >= factor * this.#settings.patienceMs;
   }
 
   #forgetSettled(pending: readonly Descriptor[]): void {

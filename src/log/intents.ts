@@ -5,6 +5,8 @@ import {
   type Descriptor,
   entryBytes,
   intentPrefix,
+  intentShard,
+  intentShards,
   type NamespaceSpec,
   type OpeningIntent,
   type ProducerState,
@@ -14,9 +16,6 @@ import {
 import type { CallOptions, ObjectStore } from "../store/index.js";
 import type { Draft } from "./draft.js";
 import { holds, type SilentFinding, stageBatches, stageOpening } from "./stage.js";
-
-/** Intents read in one go at most; helpers take a prefix, the rest waits for the next commit. */
-export const intentsMax = 16_000;
 
 /** What lies in the intent prefix. */
 export interface Intents {
@@ -31,33 +30,39 @@ export interface Intents {
 
 export const noIntents: Intents = { batches: new Map(), openings: [], keys: new Map(), unreadable: 0 };
 
-/** Lists the intents: one request per thousand. */
+/** Lists the intents. */
 export async function listIntents(store: ObjectStore, namespace: string, options?: CallOptions): Promise<Intents> {
   const keys = new Map<string, Descriptor | OpeningIntent>();
   const batches = new Map<string, Descriptor[]>();
   const openings: OpeningIntent[] = [];
   let unreadable = 0;
-  let startAfter: string | undefined;
-  for (let more = true; more && keys.size < intentsMax; ) {
-    const page = await store.list(intentPrefix, { ...options, startAfter, keysOnly: true });
-    for (const { key } of page.objects) {
-      const intent = parseIntentKey(namespace, key);
-      if (!intent) {
-        unreadable++;
-      } else if (intent.kind === "opening") {
-        openings.push(intent.opening);
-        keys.set(key, intent.opening);
-      } else {
-        const owner = `${intent.batch.producer}/${intent.batch.epoch}/${intent.batch.incarnation}`;
-        batches.set(owner, [...(batches.get(owner) ?? []), intent.batch]);
-        keys.set(key, intent.batch);
-      }
+  for (const { key } of await listKeys(store, options)) {
+    const intent = parseIntentKey(namespace, key);
+    if (!intent) {
+      unreadable++;
+    } else if (intent.kind === "opening") {
+      openings.push(intent.opening);
+      keys.set(key, intent.opening);
+    } else {
+      const owner = `${intent.batch.producer}/${intent.batch.epoch}/${intent.batch.incarnation}`;
+      batches.set(owner, [...(batches.get(owner) ?? []), intent.batch]);
+      keys.set(key, intent.batch);
     }
-    startAfter = page.objects.at(-1)?.key;
-    more = page.more && startAfter !== undefined;
   }
   for (const list of batches.values()) list.sort((a, b) => a.seq - b.seq || b.attempt - a.attempt);
   return { batches, openings, keys, unreadable };
+}
+
+/**
+ * One page when that is all; else one page of every shard, at the same time: a carrier of thousands must not walk page by page. 16,000
+ * at most; the rest waits for the next commit.
+ */
+async function listKeys(store: ObjectStore, options?: CallOptions): Promise<readonly { readonly key: string }[]> {
+  const first = await store.list(intentPrefix, { ...options, keysOnly: true });
+  if (!first.more) return first.objects;
+  const shards = Array.from({ length: intentShards }, (_, n) => intentShard(n));
+  const pages = await Promise.all(shards.map((shard) => store.list(shard, { ...options, keysOnly: true })));
+  return pages.flatMap((page) => page.objects);
 }
 
 /** Publishes a batch's intent. False: it has too many extents for a name, so the owner must commit it. */
