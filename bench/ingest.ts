@@ -81,18 +81,25 @@ function sweep(folder: string): void {
     if (entry.name.endsWith(".tgb")) unlinkSync(join(entry.parentPath, entry.name));
 }
 
+/** How many batches of each producer fill a round: each try is sized by the one before, and the first ones also make the folders. */
+async function roundBatches(cell: Cell, crew: Crew): Promise<number> {
+  const { producers, payloadBytes } = cell;
+  let batches = 4 * uploadsInFlight;
+  for (let i = 0; i < 3; i++) {
+    const { seconds } = await crew.all({ kind: "bare", batches, round: 0 });
+    const most = roundBytesMax / payloadBytes / producers;
+    batches = Math.max(uploadsInFlight, Math.ceil(Math.min(most, (batches / seconds) * cell.seconds)));
+  }
+  return batches;
+}
+
 async function measure(cell: Cell, folder: string, report: Report): Promise<void> {
   const { payloadBytes, producers } = cell;
   await createNamespace(pathToFileURL(join(folder, "log")).href, { grid: { rows: slices, chunks: 1 } });
   const crew = Crew.start(cell, folder);
   try {
     await crew.all({ kind: "open" });
-    // The first writes make folders and warm everything up; the second say how much fills a round.
-    await crew.all({ kind: "bare", batches: 4 * uploadsInFlight, round: 0 });
-    const tryOut = await crew.all({ kind: "bare", batches: 4 * uploadsInFlight, round: 0 });
-    const bytesPerSecond = (4 * uploadsInFlight * producers * payloadBytes) / tryOut.seconds;
-    const wantedBytes = Math.min(bytesPerSecond * cell.seconds, roundBytesMax);
-    const batches = Math.max(uploadsInFlight, Math.ceil(wantedBytes / payloadBytes / producers));
+    const batches = await roundBatches(cell, crew);
     const payload = batches * producers * payloadBytes;
     const bare: number[] = [];
     const log: number[] = [];

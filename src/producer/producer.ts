@@ -66,7 +66,7 @@ interface Entry {
 }
 
 /** Longest time that appends keep the process busy in one go. */
-const busyMsMax = 4;
+const busyMsMax = 1;
 
 /** Components of a producer. */
 export interface ProducerParts {
