@@ -114,6 +114,7 @@ function plot(curves: readonly { reclaim: boolean; samples: readonly Sample[] }[
     `<text x="${at[0]}" y="${at[1]}" font-family="sans-serif" font-size="12" fill="${color}">${label}</text>`;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}">`,
+    "<title>Stored bytes over the run, with and without reclaim</title>",
     `<rect width="${width}" height="${height}" fill="#fff"/>`,
     `<path d="M${margin} ${margin}V${height - margin}H${width - margin}" fill="none" stroke="#888"/>`,
     ...lines,

@@ -370,7 +370,7 @@ describe("close and delete", () => {
       expect.stringMatching(/error\[NOT_EMPTY\].*what was typed is not its URI/),
     ]);
     expect(Object.keys(space.snapshot("asked"))).toHaveLength(1);
-    expect(typed(["delete", asked], `${asked}\n`).output).toMatch(/is gone: 1 objects were deleted/);
+    expect(typed(["delete", asked], `${asked}\n`).output).toMatch(/is gone: 2 objects were deleted/);
     expect(Object.keys(space.snapshot("asked"))).toEqual([]);
   });
 

@@ -8,8 +8,10 @@ import {
   type Cursor,
   type Descriptor,
   encodeExtent,
+  encodeNamespace,
   type Grid,
   type NamespaceSpec,
+  namespaceKey,
   type Order,
   type StoredSlice,
 } from "../../src/format/index.js";
@@ -51,9 +53,15 @@ export class LogWriter {
     this.#producer = producer;
   }
 
+  /** A committer looks now and then whether its namespace is still there. */
+  async #open(): Promise<Holder> {
+    await this.log.store.put(namespaceKey, encodeNamespace(this.log.spec));
+    return (await this.log.open(this.#producer)).holder;
+  }
+
   /** Appends the batch that will be `step`, and returns its keys. */
   async append(step: number, choice: BatchChoice = {}): Promise<string[]> {
-    this.#holder ??= (await this.log.open(this.#producer)).holder;
+    this.#holder ??= await this.#open();
     const descriptor = await this.#upload(step, choice);
     for (let verdict: string | undefined; verdict !== "staged"; ) {
       const { result } = await this.log.attemptBatches(this.#holder, [descriptor], { fresh: true });
