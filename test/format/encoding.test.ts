@@ -65,13 +65,15 @@ describe("slice encodings", () => {
     expect(codeOf(() => encodeSlice(new Uint8Array(9), "lz4" as SliceEncoding))).toBe("UNSUPPORTED_ENCODING");
   });
 
-  test.skipIf(hasZstd)("zstd says which Node has it", () => {
+  test("zstd says which Node has it", (context) => {
+    if (hasZstd) return context.skip("this Node has zstd");
     const entry = { ...entryOf(encodeSlice(new Uint8Array(9), "none")), encoding: sliceEncodings.indexOf("zstd") };
     expect(codeOf(() => encodeSlice(new Uint8Array(9), "zstd"))).toBe("UNSUPPORTED_ENCODING");
     expect(() => decodeSlice(new Uint8Array(9), where, entry)).toThrow(/Node 22\.15/);
   });
 
-  test.runIf(hasZstd)("zstd: what does not decompress to its length is damage", () => {
+  test("zstd: what does not decompress to its length is damage", (context) => {
+    if (!hasZstd) return context.skip("this Node has no zstd; it comes with 22.15");
     const stored = encodeSlice(new Uint8Array(9999), "zstd");
     expect(stored.encoding).toBe(1);
     for (const rawLength of [0, 9998, 10_000])
