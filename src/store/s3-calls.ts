@@ -7,7 +7,7 @@ import type { Body } from "./object-store.js";
 import { answerFailure, networkFailure, type S3Action } from "./s3-failure.js";
 import { type HttpAnswer, type HttpClient, HttpFailure } from "./s3-http.js";
 import type { S3Credentials, S3Encryption, S3Place } from "./s3-place.js";
-import { loadSigner, type Sign } from "./s3-signer.js";
+import { S3Signer } from "./s3-signer.js";
 
 /** One request, before it is signed. */
 export interface S3Request {
@@ -31,9 +31,8 @@ export class S3Calls {
   readonly writeHeaders: Readonly<Record<string, string>>;
   readonly readHeaders: Readonly<Record<string, string>>;
   readonly #client: HttpClient;
-  readonly #credentials: S3Credentials | undefined;
+  readonly #signer: S3Signer;
   readonly #signsPayload: boolean;
-  #signer: Promise<Sign> | undefined;
 
   constructor(
     place: S3Place,
@@ -43,12 +42,13 @@ export class S3Calls {
       readonly credentials: S3Credentials | undefined;
       readonly encryption: S3Encryption | undefined;
       readonly signsPayload: boolean;
+      readonly environment: NodeJS.ProcessEnv;
     },
   ) {
     this.place = place;
     this.env = env;
     this.#client = client;
-    this.#credentials = settings.credentials;
+    this.#signer = new S3Signer(place, env, settings.credentials, settings.environment);
     this.#signsPayload = settings.signsPayload;
     const { write, read } = encryptionHeaders(place, settings.encryption);
     this.writeHeaders = write;
@@ -57,13 +57,11 @@ export class S3Calls {
 
   /** Sends once and gives whatever was answered. Rejects with an {@link HttpFailure} when nothing was. */
   async sendOnce(request: S3Request): Promise<HttpAnswer> {
-    const { method, query, body, signal } = request;
+    const { method, body, signal } = request;
     signal?.throwIfAborted();
-    this.#signer ??= loadSigner(this.place, this.#credentials);
-    const sign = await this.#signer.catch((e: unknown) => {
-      this.#signer = undefined; // an installed package or a renewed login may mend it
-      throw e;
-    });
+    const found = this.#signer.credentials();
+    const credentials = found instanceof Promise ? await found : found;
+    signal?.throwIfAborted();
     const path = this.#path(request.key);
     const headers: Record<string, string> = {
       ...request.headers,
@@ -74,9 +72,9 @@ export class S3Calls {
     if (body !== undefined || method === "PUT" || method === "POST") {
       headers["content-length"] = String(body === undefined ? 0 : bodyBytes(body));
     }
-    const signed = await sign({ method, path, query: query ?? {}, headers });
-    signal?.throwIfAborted();
-    return this.#client.send({ method, path: `${path}${queryText(query)}`, headers: signed, body, signal });
+    const query = queryText(request.query);
+    this.#signer.sign({ method, path, query, headers }, credentials);
+    return this.#client.send({ method, path: query === "" ? path : `${path}?${query}`, headers, body, signal });
   }
 
   /** Like `sendOnce` for requests that may be repeated: failures are told as ours, and a connection that had gone stale is replaced. */
@@ -121,11 +119,11 @@ export class S3Calls {
   }
 }
 
-/** `?a=b&c`, escaped as a signature wants it. */
+/** `a=b&c=d`, escaped and sorted as a signature wants it. */
 function queryText(query: Readonly<Record<string, string>> | undefined): string {
   if (query === undefined) return "";
   const parts = Object.entries(query).map(([name, value]) => `${escapeQuery(name)}=${escapeQuery(value)}`);
-  return parts.length === 0 ? "" : `?${parts.join("&")}`;
+  return parts.sort().join("&");
 }
 
 function escapeQuery(text: string): string {

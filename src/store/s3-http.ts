@@ -11,6 +11,7 @@ import {
 } from "node:http";
 import { request as requestTls, Agent as TlsAgent } from "node:https";
 import type { Socket } from "node:net";
+import { createSecureContext } from "node:tls";
 import { bodyBytes, bodyParts, copyBody } from "./body.js";
 import type { Body } from "./object-store.js";
 
@@ -95,9 +96,9 @@ export class HttpClient {
       scheduling: "lifo" as const,
       noDelay: true,
     };
-    this.#agent = settings.isTls
-      ? new TlsAgent({ ...options, ...(settings.ca === undefined ? {} : { ca: [...settings.ca] }) })
-      : new PlainAgent(options);
+    // As a context, not as `ca`: the agent would compare all certificates for every request.
+    const trust = settings.ca && { secureContext: createSecureContext({ ca: [...settings.ca] }) };
+    this.#agent = settings.isTls ? new TlsAgent({ ...options, ...trust }) : new PlainAgent(options);
     this.#request = settings.isTls ? requestTls : request;
   }
 
@@ -224,7 +225,9 @@ class Exchange {
     };
     response.on("end", () => settle(response.complete ? undefined : new Error("the connection ended early")));
     response.on("error", (error: Error) => settle(error));
-    response.on("close", () => settle(new Error("the connection ended early")));
+    response.on("close", () => {
+      if (!this.#isOver) settle(new Error("the connection ended early"));
+    });
   }
 }
 

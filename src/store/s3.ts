@@ -54,7 +54,7 @@ export async function openS3Store(
     isTls: place.isTls,
     hostname: place.hostname,
     port: place.port,
-    ca: caFile === undefined ? undefined : await certificates(caFile),
+    ca: caFile === undefined ? undefined : await certificates(caFile, environment),
     connectionsMax: positive("connectionsMax", settings.connectionsMax, 64),
     connectTimeoutMs: positive("connectTimeoutMs", settings.connectTimeoutMs, 5_000),
     responseTimeoutMs: positive("responseTimeoutMs", settings.responseTimeoutMs, 30_000),
@@ -64,14 +64,18 @@ export async function openS3Store(
     credentials: settings.credentials,
     encryption: encryptionOf(settings, environment),
     signsPayload: settings.signPayload ?? !place.isTls,
+    environment,
   });
   const partBytes = Math.max(partBytesMin, positive("partBytes", settings.partBytes, partBytesDefault));
   return new S3Store(place, calls, client, partBytes);
 }
 
-async function certificates(path: string): Promise<string[]> {
+/** Naming certificates replaces all that Node would trust by itself, so those are named too. */
+async function certificates(path: string, environment: NodeJS.ProcessEnv): Promise<string[]> {
+  const extra = environment["NODE_EXTRA_CA_CERTS"];
+  const trusted = extra ? await readFile(extra, "utf8").catch(() => undefined) : undefined;
   try {
-    return [...rootCertificates, await readFile(path, "utf8")];
+    return [...rootCertificates, ...(trusted === undefined ? [] : [trusted]), await readFile(path, "utf8")];
   } catch (e) {
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",

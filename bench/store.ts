@@ -1,0 +1,125 @@
+/**
+ * What our S3 client costs: against the same server in one run, our client, the bare `node:http` call (signed, for no S3 takes it otherwise; no
+ * timeouts, no checks) and AWS SDK v3
+ * with its defaults. Each client is a process of its own; rounds of the clients alternate, and every figure is the median of the rounds.
+ * The server is a process of ours that forgets what it is sent, so that the clients are what is measured.
+ *
+ * Over TLS nobody but the SDK hashes the bytes (UNSIGNED-PAYLOAD). Over plain HTTP our default is to sign them, because nothing else
+ * protects them there: that is the row "batchweave, bytes signed"; the row "batchweave" has `signPayload: false`, as the bare call does.
+ */
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { number, numbers, readOptions } from "./harness/options.js";
+import { Report } from "./harness/report.js";
+import { inScratchFolder } from "./harness/scratch-folder.js";
+import type { SinkSettings } from "./harness/sink-server.js";
+import { median, quantile } from "./harness/statistics.js";
+import type { StoreAnswer, StoreQuestion, StoreWorkerSettings } from "./harness/store-worker.js";
+import { WorkerProcess } from "./harness/worker-process.js";
+
+export const summary =
+  "our S3 client, the bare node:http call and AWS SDK v3 [--sizes 100e3,1e6,10e6] [--concurrency 1,8,32] [--ops put,get] [--tls both|yes|no] [--rounds 3] [--seconds 0.5]";
+
+const clientNames = ["bare", "batchweave", "batchweave, bytes signed", "aws sdk"];
+
+interface Plan {
+  readonly sizes: readonly number[];
+  readonly concurrencies: readonly number[];
+  readonly ops: readonly StoreQuestion["op"][];
+  readonly rounds: number;
+  readonly seconds: number;
+}
+
+function start(file: string, argument: unknown): WorkerProcess {
+  const ending = import.meta.url.endsWith(".ts") ? "ts" : "js";
+  return new WorkerProcess(new URL(`./harness/${file}.${ending}`, import.meta.url), argument);
+}
+
+/** A certificate for loopback that the workers trust. */
+function makeCertificate(folder: string): SinkSettings {
+  const [key, cert] = [join(folder, "key.pem"), join(folder, "cert.pem")];
+  const name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"];
+  const args = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", ...name, "-keyout", key, "-out", cert];
+  execFileSync("openssl", args, { stdio: "ignore" });
+  process.env["NODE_EXTRA_CA_CERTS"] = cert;
+  return { key: readFileSync(key, "utf8"), cert: readFileSync(cert, "utf8") };
+}
+
+async function measure(tls: boolean, settings: SinkSettings, plan: Plan, report: Report): Promise<void> {
+  const server = start("sink-server", settings);
+  const names = tls ? clientNames.filter((name) => name !== "batchweave, bytes signed") : clientNames;
+  const workers = new Map<string, WorkerProcess>();
+  try {
+    const port = await server.ask<number>({});
+    const endpoint = `${tls ? "https" : "http"}://127.0.0.1:${port}`;
+    for (const client of names)
+      workers.set(client, start("store-worker", { client, endpoint } satisfies StoreWorkerSettings));
+    for (const op of plan.ops)
+      for (const bytes of plan.sizes)
+        for (const concurrency of plan.concurrencies) {
+          const question: StoreQuestion = { op, bytes, concurrency, seconds: plan.seconds };
+          const answers = await inTurns(workers, question, plan.rounds);
+          const bareCpu = cpuSPerGb(answers.get("bare") ?? [], bytes);
+          for (const client of names) {
+            const rounds = answers.get(client) ?? [];
+            const latencies = rounds.flatMap(({ latenciesMs }) => latenciesMs);
+            const cpu = cpuSPerGb(rounds, bytes);
+            report.row(
+              {
+                client,
+                op,
+                bytes,
+                concurrency,
+                tls,
+                mbPerS: median(rounds.map(({ calls, seconds }) => (calls * bytes) / 1e6 / seconds)),
+                p50Ms: quantile(latencies, 0.5),
+                p99Ms: quantile(latencies, 0.99),
+                cpuSPerGb: cpu,
+              },
+              { ofBare: cpu / bareCpu },
+            );
+          }
+        }
+  } finally {
+    await Promise.all([server, ...workers.values()].map((worker) => worker.stop()));
+  }
+}
+
+function cpuSPerGb(rounds: readonly StoreAnswer[], bytes: number): number {
+  return median(rounds.map(({ cpuSeconds, calls }) => cpuSeconds / ((calls * bytes) / 1e9)));
+}
+
+/** One client after another, round after round: what disturbs the machine disturbs all of them. */
+async function inTurns(
+  workers: ReadonlyMap<string, WorkerProcess>,
+  question: StoreQuestion,
+  rounds: number,
+): Promise<Map<string, StoreAnswer[]>> {
+  const answers = new Map<string, StoreAnswer[]>([...workers.keys()].map((name) => [name, []]));
+  for (let round = 0; round < rounds; round++) {
+    for (const [name, worker] of workers) answers.get(name)?.push(await worker.ask<StoreAnswer>(question));
+  }
+  return answers;
+}
+
+export async function run(args: string[]): Promise<void> {
+  const options = readOptions(args, ["sizes", "concurrency", "ops", "tls", "rounds", "seconds"]);
+  const plan: Plan = {
+    sizes: numbers(options.sizes, [100_000, 1_000_000, 10_000_000]),
+    concurrencies: numbers(options.concurrency, [1, 8, 32]),
+    ops: (options.ops ?? "put,get").split(",").map((op) => {
+      if (op !== "put" && op !== "get") throw new Error(`${JSON.stringify(op)} is not an operation; use put or get.`);
+      return op;
+    }),
+    rounds: number(options.rounds, 3),
+    seconds: number(options.seconds, 0.5),
+  };
+  const tls = options.tls ?? "both";
+  const report = new Report("store", options.json);
+  await inScratchFolder(undefined, async (folder) => {
+    if (tls !== "yes") await measure(false, {}, plan, report);
+    if (tls !== "no") await measure(true, makeCertificate(folder), plan, report);
+  });
+  report.end();
+}
