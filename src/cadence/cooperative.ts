@@ -168,8 +168,10 @@ export class CooperativePublisher implements Publisher {
     const oldest = outbox.pending()[0];
     this.#looksInVain = oldest === waitedFor ? this.#looksInVain + 1 : 0;
     if (oldest === waitedFor) this.#urgent ||= urgent;
-    const carried = manifest.version > before && isOtherCarrier(manifest, outbox.holder.producer);
-    if (carried) this.#carrierSeenAtMs = this.#lookedAtMs;
+    const moved = manifest.version > before && isOtherCarrier(manifest, outbox.holder.producer);
+    if (moved) this.#carrierSeenAtMs = this.#lookedAtMs;
+    // By the carrier's clock: a wrong one makes this follower compete too early or too late, no more.
+    const carried = moved && Math.abs(env.now() - manifest.commit.time) < 2 * this.#settings.patienceMs;
     if (oldest && this.#mustCommit(oldest, manifest, begun, carried, urgent)) this.#takeOver();
     this.#forgetSettled(outbox.pending());
   }
