@@ -19,7 +19,7 @@ const load = async (name: string): Promise<Benchmark> => (await import(`./${name
 
 async function list(): Promise<void> {
   console.log("npm run bench -- NAME [arguments] [--json]\n");
-  for (const name of names) console.log(`  ${name.padEnd(12)}${(await load(name)).summary ?? ""}`.trimEnd());
+  for (const name of names) console.log(`  ${name.padEnd(14)}${(await load(name)).summary ?? ""}`.trimEnd());
 }
 
 const [name, ...args] = process.argv.slice(2);
