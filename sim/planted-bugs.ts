@@ -265,7 +265,7 @@ const reclaiming: readonly PlantedBug[] = [
     42,
     liveSet,
     "await visitSteps(log, { ...head, from: Math.max(first, scope.fromStep) }, add, scope.inFlightMax, options);",
-    "await visitSteps(log, { ...head, from: Math.max(first, scope.fromStep) }, add, scope.inFlightMax, options).catch(() => { });",
+    "await visitSteps(log, { ...head, from: Math.max(first, scope.fromStep, manifest.tail.start) }, add, scope.inFlightMax, options);",
   ),
   {
     name: "the boundary covers the head",

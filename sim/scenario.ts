@@ -128,8 +128,8 @@ export const scenarios: ReadonlyMap<string, Scenario> = new Map(
       settings: {
         producers: [4, 8],
         guests: { oneOf: [0, 18] },
-        jobs: [1, 2],
-        ranksMax: [2, 8],
+        jobs: { oneOf: [1, 1, 2] },
+        ranksMax: [1, 8],
         reclaimers: [0, 2],
         order: { oneOf: ["commit", "commit", "lanes"] },
         cadences: ["interval", "interval", "dac", "cooperative"],
@@ -151,6 +151,15 @@ export const scenarios: ReadonlyMap<string, Scenario> = new Map(
         storms: [
           { fault: "conflict", prefix: "manifest/", meanGapMs: 30_000, durationMs: [500, 4000], probability: 0.5 },
           { fault: "slowDown", meanGapMs: 40_000, durationMs: [500, 3000], probability: 0.3 },
+          // Two reclaimers announce at once only when one of them is held up.
+          {
+            fault: "slow",
+            kinds: ["create"],
+            prefix: "boundary/",
+            meanGapMs: 8000,
+            durationMs: [1000, 5000],
+            probability: 0.6,
+          },
         ],
         lateMs: [4000, 60_000],
         stallMs: [4000, 60_000],
@@ -165,14 +174,14 @@ export const scenarios: ReadonlyMap<string, Scenario> = new Map(
         { kind: "meshChange", meanGapMs: 25_000 },
         { kind: "fork", meanGapMs: 25_000 },
       ],
-      faultMs: 60_000,
+      faultMs: 40_000,
       liveMs: 900_000,
       drainMs: 100_000,
       leastPerSeed: { calls: 2000, commits: 200 },
       mustHappen: [
         ...Object.keys(callTrouble),
         ...Object.keys(readTrouble),
-        ..."storm:conflict storm:slowDown/1 crash pause freeze clockJump secondHolder rollback meshChange fork".split(
+        ..."storm:conflict storm:slowDown/1 storm:slow/2 crash pause freeze clockJump secondHolder rollback meshChange fork".split(
           " ",
         ),
         ..."unknownCreates lateLandings fencings closings checkpoints refusedCheckpoints jobRestarts reclaims".split(

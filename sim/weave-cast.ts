@@ -104,13 +104,20 @@ class Weave implements Cast {
         : { graceMs: plan.graceMs, keepVersions: plan.keepVersions };
       const loop = new ReclaimLoop(log, { ...grace, fullEvery: 4 });
       while (!this.#closed) {
-        await context.env.sleep(context.env.random() * 2 * plan.reclaimGapMs);
+        await context.env.sleep(this.#reclaimDelayMs(context));
         const report = await loop.once();
         counts.reclaims++;
         context.note("reclaimed", `trim ${report.trim.after} cutoff ${report.cutoff.after}`, report.version);
       }
     };
     this.#addRole(name, main, () => this.#closed);
+  }
+
+  /** Half of the time by the clock, like a cron job, so that two reclaimers meet. */
+  #reclaimDelayMs({ env }: ProcessContext): number {
+    const { reclaimGapMs } = this.#stage.plan;
+    if (env.random() < 0.5) return env.random() * 2 * reclaimGapMs;
+    return reclaimGapMs - (this.#stage.sim.world.nowMs % reclaimGapMs) + env.random() * 100;
   }
 
   #addRole(name: string, main: Role["main"], over: Role["over"]): void {
