@@ -1,23 +1,20 @@
 /**
- * How much of the bare store's speed is left when batches go into the log: real producer processes on a local folder, against the
- * same processes that write the same bytes with the bare file store. Same concurrency, same durability, no checksums in the
+ * How much of the bare store's speed is left when batches go into the log: real producer processes on a local folder, or on MinIO with
+ * `--store s3`, against the same processes that write the same bytes with the bare store. Same concurrency, same durability, no checksums in the
  * baseline; rounds of the two alternate, and the ratio is that of the medians. A round ends when every batch is committed.
  *
  * A payload is one whole batch, of 8 slices (grid 8x1).
  */
-import { readdirSync, rmSync, unlinkSync } from "node:fs";
-import { join } from "node:path";
-import { pathToFileURL } from "node:url";
 import { createNamespace } from "../src/index.js";
+import { type BenchPlace, inBenchPlace } from "./harness/bench-place.js";
 import type { IngestAnswer, IngestQuestion, IngestWorkerSettings } from "./harness/ingest-worker.js";
 import { number, numbers, readOptions } from "./harness/options.js";
 import { Report } from "./harness/report.js";
-import { inScratchFolder } from "./harness/scratch-folder.js";
 import { median } from "./harness/statistics.js";
 import { WorkerProcess } from "./harness/worker-process.js";
 
 export const summary =
-  "producer processes against the bare file store [--payloads 100e3,1e6,10e6] [--producers 1,4] [--rounds 4] [--seconds 2] [--folder DIR]";
+  "producer processes against the bare store [--payloads 100e3,1e6,10e6] [--producers 1,4] [--rounds 4] [--seconds 2] [--store file|s3] [--folder DIR]";
 
 const slices = 8;
 const uploadsInFlight = 8;
@@ -34,6 +31,7 @@ interface Cell {
 interface Round {
   readonly seconds: number;
   readonly bytesSent: number;
+  readonly requests: number;
 }
 
 class Crew {
@@ -43,14 +41,14 @@ class Crew {
     this.#workers = workers;
   }
 
-  static start(cell: Cell, folder: string): Crew {
+  static start(cell: Cell, place: BenchPlace, name: string): Crew {
     const url = new URL(`./harness/ingest-worker.${import.meta.url.endsWith(".ts") ? "ts" : "js"}`, import.meta.url);
     return new Crew(
       Array.from({ length: cell.producers }, (_, i) => {
         const settings: IngestWorkerSettings = {
           number: i,
-          logUri: pathToFileURL(join(folder, "log")).href,
-          bareFolder: join(folder, "bare"),
+          logUri: place.uri(`${name}/log`),
+          bareUri: place.uri(`${name}/bare`),
           payloadBytes: cell.payloadBytes,
           slices,
           uploadsInFlight,
@@ -67,18 +65,13 @@ class Crew {
     return {
       seconds: (performance.now() - begun) / 1_000,
       bytesSent: answers.reduce((sum, { bytesSent }) => sum + bytesSent, 0),
+      requests: answers.reduce((sum, { requests }) => sum + requests, 0),
     };
   }
 
   async stop(): Promise<void> {
     await Promise.all(this.#workers.map((worker) => worker.stop()));
   }
-}
-
-/** Removes what a round wrote, so that the disk need not hold all rounds; folders stay, for both sides know them by now. */
-function sweep(folder: string): void {
-  for (const entry of readdirSync(folder, { withFileTypes: true, recursive: true }))
-    if (entry.name.endsWith(".tgb")) unlinkSync(join(entry.parentPath, entry.name));
 }
 
 /** How many batches of each producer fill a round: each try is sized by the one before, and the first ones also make the folders. */
@@ -93,10 +86,11 @@ async function roundBatches(cell: Cell, crew: Crew): Promise<number> {
   return batches;
 }
 
-async function measure(cell: Cell, folder: string, report: Report): Promise<void> {
+async function measure(cell: Cell, place: BenchPlace, report: Report): Promise<void> {
   const { payloadBytes, producers } = cell;
-  await createNamespace(pathToFileURL(join(folder, "log")).href, { grid: { rows: slices, chunks: 1 } });
-  const crew = Crew.start(cell, folder);
+  const name = `${payloadBytes}-${producers}`;
+  await createNamespace(place.uri(`${name}/log`), { grid: { rows: slices, chunks: 1 } });
+  const crew = Crew.start(cell, place, name);
   try {
     await crew.all({ kind: "open" });
     const batches = await roundBatches(cell, crew);
@@ -104,14 +98,18 @@ async function measure(cell: Cell, folder: string, report: Report): Promise<void
     const bare: number[] = [];
     const log: number[] = [];
     const sent: number[] = [];
+    const requests: number[] = [];
     await crew.all({ kind: "log", batches: 4 * uploadsInFlight, round: 0 });
     for (let round = 1; round <= cell.rounds; round++) {
       // Whoever comes second finds the disk's burst spent: so they take turns in that too.
       for (const kind of round % 2 === 1 ? (["bare", "log"] as const) : (["log", "bare"] as const)) {
-        sweep(folder);
-        const { seconds, bytesSent } = await crew.all({ kind, batches, round });
+        // The disk need not hold all rounds; folders stay, for both sides know them by now.
+        await place.sweep(name, ".tgb");
+        const { seconds, bytesSent, requests: sentRequests } = await crew.all({ kind, batches, round });
         (kind === "log" ? log : bare).push(payload / 1e6 / seconds);
-        if (kind === "log") sent.push(bytesSent / payload);
+        if (kind !== "log") continue;
+        sent.push(bytesSent / payload);
+        requests.push(sentRequests / batches / producers);
       }
       const speeds = `bare ${bare.at(-1)?.toFixed(0)} log ${log.at(-1)?.toFixed(0)} MB/s`;
       report.note(`  ${payloadBytes} B x ${batches} x ${producers}: ${speeds}`);
@@ -123,6 +121,7 @@ async function measure(cell: Cell, folder: string, report: Report): Promise<void
       bareMbPerS: median(bare),
       ratio: median(log) / median(bare),
       bytesPerByte: median(sent),
+      requestsPerBatch: median(requests),
     });
   } finally {
     await crew.stop();
@@ -130,9 +129,9 @@ async function measure(cell: Cell, folder: string, report: Report): Promise<void
 }
 
 export async function run(args: string[]): Promise<void> {
-  const options = readOptions(args, ["payloads", "producers", "rounds", "seconds", "folder"]);
+  const options = readOptions(args, ["payloads", "producers", "rounds", "seconds", "folder", "store"]);
   const report = new Report("ingest", options.json);
-  await inScratchFolder(options.folder, async (folder) => {
+  await inBenchPlace(options.store, options.folder, async (place) => {
     for (const payloadBytes of numbers(options.payloads, [100_000, 1_000_000, 10_000_000]))
       for (const producers of numbers(options.producers, [1, 4])) {
         const cell = {
@@ -141,9 +140,8 @@ export async function run(args: string[]): Promise<void> {
           rounds: number(options.rounds, 4),
           seconds: number(options.seconds, 2),
         };
-        const place = join(folder, `${payloadBytes}-${producers}`);
         await measure(cell, place, report);
-        rmSync(place, { recursive: true, force: true });
+        await place.sweep(`${payloadBytes}-${producers}`, "");
       }
   });
   report.end();

@@ -6,17 +6,16 @@
  * Bytes and requests count everything a rank does from opening the namespace on: manifests, index, footers, slices. Every share is
  * read when it is asked for, not ahead, and in turn with the bare read, whose place is known beforehand; the file system's cache is warm for both.
  */
-import { pathToFileURL } from "node:url";
 import { crc32 } from "../src/format/index.js";
-import { createNamespace, openFileStore, openNamespace, systemEnv } from "../src/index.js";
+import { createNamespace, openNamespace, openStore } from "../src/index.js";
+import { inBenchPlace } from "./harness/bench-place.js";
 import { number, numbers, readOptions } from "./harness/options.js";
 import { makePayloads } from "./harness/payload.js";
 import { Report } from "./harness/report.js";
-import { inScratchFolder } from "./harness/scratch-folder.js";
 import { median, quantile } from "./harness/statistics.js";
 
 export const summary =
-  "slices of ranks against bare range reads and whole batches [--ranks 8,32,128] [--slices 100e3,1e6] [--megabytes 256] [--folder DIR]";
+  "slices of ranks against bare range reads and whole batches [--ranks 8,32,128] [--slices 100e3,1e6] [--megabytes 256] [--store file|s3] [--folder DIR]";
 
 const stepsMin = 4;
 const stepsMax = 64;
@@ -31,7 +30,6 @@ interface Place {
 }
 
 interface Log {
-  readonly folder: string;
   readonly uri: string;
   readonly ranks: number;
   readonly sliceBytes: number;
@@ -49,8 +47,7 @@ interface Reading {
   readonly bareMs: number[];
 }
 
-async function write(folder: string, ranks: number, sliceBytes: number, bytesMax: number): Promise<Log> {
-  const uri = pathToFileURL(folder).href;
+async function write(uri: string, ranks: number, sliceBytes: number, bytesMax: number): Promise<Log> {
   const steps = Math.min(stepsMax, Math.max(stepsMin, Math.floor(bytesMax / (ranks * sliceBytes))));
   // How durable the objects are makes no difference to reading them.
   const options = { storeSettings: { durability: "process-crash" } } as const;
@@ -75,7 +72,7 @@ async function write(folder: string, ranks: number, sliceBytes: number, bytesMax
       })),
     );
   }
-  return { folder, uri, ranks, sliceBytes, steps, places };
+  return { uri, ranks, sliceBytes, steps, places };
 }
 
 async function timed<T>(into: number[], call: () => Promise<T>): Promise<T> {
@@ -94,7 +91,7 @@ const newReading = (): Reading => ({ bytesWanted: 0, bytesRead: 0, requests: 0, 
 
 /** One rank's whole run through the log with the real consumer; a bare read of the same slice before or after each share. */
 async function readTargeted(log: Log, rank: number, reading: Reading): Promise<void> {
-  const bare = await openFileStore(log.folder, systemEnv);
+  const bare = await openStore(log.uri);
   const namespace = await openNamespace(log.uri);
   const consumer = await namespace.consumer({
     mesh: { dp: log.ranks },
@@ -124,7 +121,7 @@ async function readTargeted(log: Log, rank: number, reading: Reading): Promise<v
 
 /** The whole batch, then filter: as few ranks and steps as the limit allows, since every read is alike. */
 async function readDense(log: Log, reading: Reading): Promise<void> {
-  const bare = await openFileStore(log.folder, systemEnv);
+  const bare = await openStore(log.uri);
   const stepsEach = Math.min(log.steps, denseReadsMax);
   const ranks = Math.max(1, Math.floor(denseReadsMax / stepsEach));
   for (let rank = 0; rank < ranks; rank++) {
@@ -163,13 +160,13 @@ function tell(report: Report, mode: "targeted" | "dense", log: Log, reading: Rea
 }
 
 export async function run(args: string[]): Promise<void> {
-  const options = readOptions(args, ["ranks", "slices", "megabytes", "folder"]);
+  const options = readOptions(args, ["ranks", "slices", "megabytes", "folder", "store"]);
   const report = new Report("read", options.json);
   const bytesMax = number(options.megabytes, 256) * 1e6;
   for (const sliceBytes of numbers(options.slices, [100_000, 1_000_000]))
     for (const ranks of numbers(options.ranks, [8, 32, 128]))
-      await inScratchFolder(options.folder, async (folder) => {
-        const log = await write(folder, ranks, sliceBytes, bytesMax);
+      await inBenchPlace(options.store, options.folder, async (place) => {
+        const log = await write(place.uri("log"), ranks, sliceBytes, bytesMax);
         const targeted = newReading();
         for (let rank = 0; rank < ranks; rank++) await readTargeted(log, rank, targeted);
         tell(report, "targeted", log, targeted);

@@ -1,5 +1,5 @@
 /** One producer process of the ingest benchmark: writes batches into the log, or the same bytes with the bare store. */
-import { openFileStore, openNamespace, type Producer, systemEnv } from "../../src/index.js";
+import { openNamespace, openStore, type Producer } from "../../src/index.js";
 import { cut, makePayloads } from "./payload.js";
 import { answer, workerArgument } from "./worker-process.js";
 
@@ -7,7 +7,7 @@ import { answer, workerArgument } from "./worker-process.js";
 export interface IngestWorkerSettings {
   readonly number: number;
   readonly logUri: string;
-  readonly bareFolder: string;
+  readonly bareUri: string;
   readonly payloadBytes: number;
   readonly slices: number;
   readonly uploadsInFlight: number;
@@ -18,9 +18,10 @@ export type IngestQuestion =
   | { readonly kind: "open" }
   | { readonly kind: "log" | "bare"; readonly batches: number; readonly round: number };
 
-/** Bytes that went through the store in a round. */
+/** What went through the store in a round. */
 export interface IngestAnswer {
   readonly bytesSent: number;
+  readonly requests: number;
 }
 
 /** Payloads kept per process: many enough that the CPU's caches do not hold them all between two uploads. */
@@ -34,12 +35,12 @@ const payloads = makePayloads(
   number + 1,
 );
 const batches = payloads.map((payload) => cut(payload, settings.slices));
-const bare = await openFileStore(settings.bareFolder, systemEnv);
+const bare = await openStore(settings.bareUri);
 const namespace = await openNamespace(settings.logUri);
 let producer: Producer | undefined;
 
 /** The same number of uploads in flight, the same spread over folders as batch objects have, no checksums and no log. */
-async function writeBare(count: number, round: number): Promise<number> {
+async function writeBare(count: number, round: number): Promise<IngestAnswer> {
   let next = 0;
   const lane = async (): Promise<void> => {
     while (next < count) {
@@ -49,25 +50,29 @@ async function writeBare(count: number, round: number): Promise<number> {
     }
   };
   await Promise.all(Array.from({ length: settings.uploadsInFlight }, lane));
-  return count * payloadBytes;
+  return { bytesSent: count * payloadBytes, requests: count };
 }
 
 /** Until every batch is in the log. */
-async function writeLog(count: number): Promise<number> {
-  const sent = (): number => namespace.metrics.value("batchweave_store_sent_bytes_total");
-  const before = sent();
+async function writeLog(count: number): Promise<IngestAnswer> {
+  const tally = (): IngestAnswer => ({
+    bytesSent: namespace.metrics.value("batchweave_store_sent_bytes_total"),
+    requests: namespace.metrics.value("batchweave_store_requests_total"),
+  });
+  const before = tally();
   const open = producer as Producer;
   for (let i = 0; i < count; i++)
     await open.append(batches[i % batches.length] as Uint8Array[], { resumePoint: { batch: open.nextSeq } });
   await open.flush();
-  return sent() - before;
+  const after = tally();
+  return { bytesSent: after.bytesSent - before.bytesSent, requests: after.requests - before.requests };
 }
 
 answer<IngestQuestion>(async (question): Promise<IngestAnswer> => {
   if (question.kind === "open") {
     producer = await namespace.producer({ id: `producer-${number}`, uploadsInFlightMax: settings.uploadsInFlight });
-    return { bytesSent: 0 };
+    return { bytesSent: 0, requests: 0 };
   }
   const { batches: count, round } = question;
-  return { bytesSent: await (question.kind === "bare" ? writeBare(count, round) : writeLog(count)) };
+  return question.kind === "bare" ? await writeBare(count, round) : await writeLog(count);
 });
