@@ -62,7 +62,7 @@ export function withConcurrency(store: ObjectStore, callsMax: number): ObjectSto
   }
   const gate = new Gate(callsMax);
   return {
-    ...withUploads(store),
+    ...withUploads(store, (call, options) => gate.pass(call, options)),
     uri: store.uri,
     create: (key, body, options) => gate.pass(() => store.create(key, body, options), options),
     put: (key, body, options) => gate.pass(() => store.put(key, body, options), options),

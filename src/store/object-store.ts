@@ -65,8 +65,9 @@ export interface ObjectStore {
   /** Deletes; absent keys are fine. Any number of keys. */
   delete(keys: readonly string[], options?: WriteOptions): Promise<void>;
   /**
-   * Gets rid of uploads below `prefix` that began more than `olderThanMs` ago and never became an object; gives their number. Only stores that
-   * can leave such leftovers have it.
+   * Gets rid of uploads of keys that start with `prefix` that began more than `olderThanMs` ago and never became an object; gives their
+   * number. Objects are never touched; an upload that is still going on fails with STORE_UNAVAILABLE and may be begun again. Absent where
+   * nothing is left behind, or where it vanishes by itself.
    */
   abortUploads?(prefix: string, olderThanMs: number, options?: CallOptions): Promise<number>;
 }

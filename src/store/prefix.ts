@@ -9,6 +9,7 @@ import type {
   ObjectStore,
   WriteOptions,
 } from "./object-store.js";
+import { withUploads } from "./uploads.js";
 
 /** The keys of `store` below `prefix` (a trailing slash is optional), as a store of their own. An empty prefix gives `store` itself. */
 export function withPrefix(store: ObjectStore, prefix: string): ObjectStore {
@@ -20,6 +21,7 @@ export function withPrefix(store: ObjectStore, prefix: string): ObjectStore {
 
 class PrefixStore implements ObjectStore {
   readonly uri: string;
+  readonly abortUploads?: NonNullable<ObjectStore["abortUploads"]>;
   readonly #store: ObjectStore;
   readonly #prefix: string;
 
@@ -27,6 +29,8 @@ class PrefixStore implements ObjectStore {
     this.#store = store;
     this.#prefix = prefix;
     this.uri = `${store.uri.replace(/\/$/, "")}/${prefix.slice(0, -1)}`;
+    const { abortUploads } = withUploads(store);
+    if (abortUploads) this.abortUploads = (below, age, options) => abortUploads(prefix + below, age, options);
   }
 
   /** A key must be one by itself, or `..` would lead out of the prefix. */
@@ -65,9 +69,5 @@ class PrefixStore implements ObjectStore {
       keys.map((key) => this.#key(key)),
       options,
     );
-  }
-
-  async abortUploads(prefix: string, olderThanMs: number, options?: CallOptions): Promise<number> {
-    return (await this.#store.abortUploads?.(this.#prefix + prefix, olderThanMs, options)) ?? 0;
   }
 }

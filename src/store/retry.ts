@@ -65,7 +65,7 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
   };
 
   return {
-    ...withUploads(store),
+    ...withUploads(store, attempt),
     uri: store.uri,
     create: (key, body, options) => store.create(key, body, options),
     put: (key, body, options) => attempt(() => store.put(key, body, options), options),

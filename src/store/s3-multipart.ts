@@ -3,7 +3,7 @@
  * money until they are aborted: by us after a failure, by `abortUploads` later, by a lifecycle rule of the bucket at last.
  * Never used for a conditional create: some servers accept its precondition here and overwrite all the same.
  */
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
 import { bodyBytes, bodyParts } from "./body.js";
 import type { Body } from "./object-store.js";
 import type { S3Calls } from "./s3-calls.js";
@@ -32,8 +32,22 @@ export async function putInParts(
   } catch (e) {
     // Its own failure would hide the one that matters; what is left is found by abortUploads.
     await abortUpload(calls, key, uploadId, undefined).catch(() => {});
-    throw e;
+    throw isGone(e) ? cutOff(calls, key, e) : e;
   }
+}
+
+function isGone(e: unknown): e is BatchWeaveError {
+  return isBatchWeaveError(e) && e.details["s3"] === "NoSuchUpload";
+}
+
+/** Somebody aborted it, or it was completed and the answer got lost. Either way the same bytes may be sent again. */
+function cutOff(calls: S3Calls, key: string, cause: BatchWeaveError): BatchWeaveError {
+  return new BatchWeaveError(
+    "STORE_UNAVAILABLE",
+    `cannot write ${calls.place.uri}/${key}: its upload is gone, aborted by a reclaim or by a lifecycle rule of the bucket; try again`,
+    { key, s3: "NoSuchUpload" },
+    cause,
+  );
 }
 
 async function beginUpload(calls: S3Calls, action: S3Action, signal: AbortSignal | undefined): Promise<string> {
@@ -141,17 +155,23 @@ export async function abortUploadsBefore(
 ): Promise<number> {
   const action: S3Action = { doing: "list uploads of", permission: "s3:ListBucketMultipartUploads", key: "" };
   const root = calls.place.prefix;
+  const wanted = `${root}${prefix}`;
+  let filter: Record<string, string> = { prefix: wanted };
   let marker: Record<string, string> = {};
   let aborted = 0;
   for (;;) {
-    const query = { uploads: "", prefix: `${root}${prefix}`, ...marker };
+    const query = { uploads: "", ...filter, ...marker };
     const answer = await calls.sendOk({ action, method: "GET", query, signal });
+    if (filter["prefix"] !== undefined && /minio/i.test(String(answer.headers["server"]))) {
+      filter = {}; // MinIO takes a prefix for a whole key
+      continue;
+    }
     const page = parseXml(new TextDecoder().decode(answer.body));
     if (page?.name !== "ListMultipartUploadsResult") throw foreignAnswer(calls.place, action, answer);
     for (const upload of page.children.filter((child) => child.name === "Upload")) {
       const [key, uploadId, initiated] = ["Key", "UploadId", "Initiated"].map((name) => childText(upload, name));
       const begunMs = parseIsoDate(initiated);
-      if (!key?.startsWith(root) || !uploadId || begunMs === undefined || begunMs >= beforeMs) continue;
+      if (!key?.startsWith(wanted) || !uploadId || begunMs === undefined || begunMs >= beforeMs) continue;
       await abortUpload(calls, key.slice(root.length), uploadId, signal);
       aborted++;
     }

@@ -280,6 +280,13 @@ export class S3Store implements ObjectStore {
 
   /** Aborts uploads of parts that began more than `olderThanMs` ago and were never completed; gives their number. */
   async abortUploads(prefix: string, olderThanMs: number, options?: CallOptions): Promise<number> {
+    options?.signal?.throwIfAborted();
+    if (!(olderThanMs >= 0)) {
+      throw new BatchWeaveError("INVALID_ARGUMENT", `an age of ${olderThanMs} ms is none; use 0 or more`, {
+        olderThanMs,
+      });
+    }
+    if (!isKeyPrefix(prefix)) return 0;
     return abortUploadsBefore(this.#calls, prefix, this.#calls.env.now() - olderThanMs, options?.signal);
   }
 

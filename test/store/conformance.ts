@@ -10,6 +10,10 @@ import { assertSafe, isKey, type ObjectStore, probeStore } from "../../src/store
 /** A store to test and how to get rid of it. */
 export interface OpenedStore {
   readonly store: ObjectStore;
+  /** Where uploads can be left behind: begins one of `key` in the store and leaves it. */
+  leaveUpload?(key: string): Promise<void>;
+  /** The server says that every upload began long ago (moto). */
+  readonly hasNoAges?: boolean;
   close?(): Promise<void>;
 }
 
@@ -348,6 +352,21 @@ export function describeStoreConformance(name: string, open: () => Promise<Opene
         }
         expect(await listAll(store, "p/")).toEqual(["p/q/29-new"]);
       });
+    });
+
+    test("uploads left behind are aborted by prefix and age, and never an object", async (context) => {
+      await store.put("u/object", bytes("x"));
+      if (!store.abortUploads) return context.skip("leaves no uploads behind that anybody could abort");
+      expect(await store.abortUploads("", 0)).toBe(0);
+      if (!opened.leaveUpload) throw new Error("a test of a store that has abortUploads must be able to leave one");
+      for (const key of ["u/1", "u/object", "v/1"]) await opened.leaveUpload(key);
+      if (!opened.hasNoAges) expect(await store.abortUploads("", 60_000)).toBe(0);
+      await expect(store.abortUploads("", 0, { signal: AbortSignal.abort("mine") })).rejects.toBe("mine");
+      await new Promise((resolve) => setTimeout(resolve, 1_100)); // ages are told in whole seconds
+      expect(await store.abortUploads("u/", 0)).toBe(2);
+      expect(await store.abortUploads("", 0)).toBe(1);
+      expect(await store.abortUploads("", 0)).toBe(0);
+      expect(await listAll(store, "")).toEqual(["u/object"]);
     });
 
     test("keys that could lead elsewhere are refused by every call, and nothing is written", async () => {

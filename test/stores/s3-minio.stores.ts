@@ -4,12 +4,15 @@
  */
 import { afterAll, test } from "vitest";
 import { describeStoreConformance } from "../store/conformance.js";
-import { openS3At, startMinio } from "./harness/s3-servers.js";
+import { leaveUpload, openS3At, startMinio } from "./harness/s3-servers.js";
 
 const server = await startMinio();
 
 if ("skipped" in server) test("s3 on MinIO: conformance", (context) => context.skip(server.skipped));
 else {
   afterAll(() => server.stop());
-  describeStoreConformance("s3 on MinIO", async () => ({ store: await openS3At(server) }));
+  describeStoreConformance("s3 on MinIO", async () => {
+    const store = await openS3At(server);
+    return { store, leaveUpload: (key) => leaveUpload(server, store, key) };
+  });
 }

@@ -1,4 +1,5 @@
 /** S3 servers for tests, chaos and benchmarks: started on loopback, with a bucket, their telemetry off. */
+import type { S3Client } from "@aws-sdk/client-s3";
 import { type ObjectStore, openStore, type S3StoreSettings, systemEnv } from "../../../src/index.js";
 import { startProcess } from "./server-process.js";
 import { minio, moto, obtain } from "./tools.js";
@@ -71,15 +72,8 @@ export async function startMinio(): Promise<S3Server | { readonly skipped: strin
 
 async function makeBucket(name: string, server: { readonly port: number; stop(): Promise<void> }): Promise<S3Server> {
   const access = s3Access(`http://127.0.0.1:${server.port}`);
-  process.env["AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED"] = "true";
-  const { CreateBucketCommand, S3Client } = await import("@aws-sdk/client-s3");
-  const client = new S3Client({
-    ...access.settings,
-    region: "us-east-1",
-    endpoint: access.endpoint,
-    credentials,
-    forcePathStyle: true,
-  });
+  const { CreateBucketCommand } = await import("@aws-sdk/client-s3");
+  const client = await openSdk(access.endpoint);
   for (let tries = 0; ; tries++) {
     try {
       await client.send(new CreateBucketCommand({ Bucket: bucket }));
@@ -91,6 +85,23 @@ async function makeBucket(name: string, server: { readonly port: number; stop():
   }
   client.destroy();
   return { name, ...access, stop: server.stop };
+}
+
+/** AWS's own client, to do what ours never does. */
+async function openSdk(endpoint: string): Promise<S3Client> {
+  process.env["AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED"] = "true";
+  const sdk = await import("@aws-sdk/client-s3");
+  return new sdk.S3Client({ endpoint, region: "us-east-1", credentials, forcePathStyle: true });
+}
+
+/** Begins an upload in parts of `key` in `store`, sends one part and leaves it there, as a killed process would. */
+export async function leaveUpload(server: S3Server, store: ObjectStore, key: string): Promise<void> {
+  const { CreateMultipartUploadCommand, UploadPartCommand } = await import("@aws-sdk/client-s3");
+  const client = await openSdk(server.endpoint);
+  const object = { Bucket: server.bucket, Key: `${store.uri.replace(/^s3:..[^/]*./, "")}/${key}` };
+  const { UploadId } = await client.send(new CreateMultipartUploadCommand(object));
+  await client.send(new UploadPartCommand({ ...object, UploadId, PartNumber: 1, Body: new Uint8Array(1000) }));
+  client.destroy();
 }
 
 let stores = 0;
