@@ -22,7 +22,7 @@ test-stores: build
 	@node scripts/test-stores.mjs
 
 demo: build
-	@npx batchweave demo $(ARGS)
+	@node dist/src/cli/main.js demo $(ARGS)
 
 # make bench ARGS="ingest --json"
 bench: $(installed)

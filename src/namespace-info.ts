@@ -1,5 +1,5 @@
 /** The state of a namespace, as plain data for people. Reads only. */
-import { asVersion, type Grid, type Manifest, type Order } from "./format/index.js";
+import { asVersion, type Grid, type Manifest, type NamespaceSpec, type Order } from "./format/index.js";
 import { type LiveCheckpoint, liveCheckpoints, reclaimWarning } from "./lifecycle/index.js";
 import { firstOwnStep, type Log, listIntents } from "./log/index.js";
 import type { CallOptions } from "./store/index.js";
@@ -84,16 +84,24 @@ export async function readInfo(uri: string, log: Log, options: InfoOptions = {})
     waiting: waitingOf(log, manifest),
     checkpoints: liveCheckpoints(manifest, spec.grid.rows),
     forks: [...manifest.pins.values()].map(({ fork, uri: at, from, to }) => ({ fork, uri: at, from, to })),
-    origins: (spec.fork?.origins ?? []).map((origin) => ({
-      uri: origin.uri,
-      uuid: origin.uuid,
-      steps: origin.ranges.reduce((sum, range) => sum + range.count, 0),
-    })),
+    origins: originsOf(spec),
     maxLag: manifest.settings?.maxLag,
     boundary: log.head.boundary.newest.upTo,
     orphanCutoff: manifest.orphanCutoff,
     warning: await reclaimWarning(log, manifest, log.head.boundary.newest.upTo, options.signal),
   };
+}
+
+/** The ancestors of a fork, with how many of its steps' batches each holds: in sealed segments, and in the last run, which the fork keeps itself. */
+function originsOf({ fork }: NamespaceSpec): NamespaceInfo["origins"] {
+  if (!fork) return [];
+  const inTail = fork.tail.batches.filter((_, i) => fork.tail.start + i >= (fork.trim ?? 0));
+  return fork.origins.map(({ uri, uuid, ranges }, number) => ({
+    uri,
+    uuid,
+    steps:
+      ranges.reduce((sum, range) => sum + range.count, 0) + inTail.filter(({ origin }) => origin === number).length,
+  }));
 }
 
 /** Nothing is decided by this: manifests are read without being verified, and intents are hints. */

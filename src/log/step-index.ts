@@ -55,13 +55,7 @@ export class StepIndex {
   /** The batch at `step`, which must be in `[trim, end)` of the verified `manifest`. */
   async locate(manifest: Manifest, step: Step, options?: CallOptions): Promise<BatchPlace> {
     const { trim, end } = manifest.steps;
-    if (step < trim || step >= end) {
-      throw new BatchWeaveError(
-        "RECLAIMED",
-        `Step ${step} is not in the log: it holds steps ${trim} to ${end - 1}. Start from a cursor within them, or from "earliest".`,
-        { step, trim, end },
-      );
-    }
+    if (step < trim || step >= end) throw outside(manifest, step);
     const own = { store: this.#store, namespace: this.#spec.uuid };
     if (step < manifest.tail.start) {
       const inherited = this.#inherited(step);
@@ -216,4 +210,18 @@ function missingIndexObject(key: string, uri: string): BatchWeaveError {
     `${key} is referenced by the log and is not in ${uri}. If a reclaim passed meanwhile, load the head again; otherwise restore it.`,
     { key },
   );
+}
+
+/** Gone, or not there yet: people must do different things about the two. */
+function outside({ steps: { trim, end }, closed }: Manifest, step: Step): BatchWeaveError {
+  const holds = trim < end ? `holds steps ${trim} to ${end - 1}` : "holds no step now";
+  if (step < trim) {
+    const message = `Step ${step} is not in the log any more: it ${holds}. Start from a cursor within them, or from "earliest".`;
+    return new BatchWeaveError("RECLAIMED", message, { step, trim, end });
+  }
+  const last = end === 0 ? "nothing is published yet" : `the last step is ${end - 1}`;
+  const message = closed
+    ? `Step ${step} does not exist: the log is closed and ${last}.`
+    : `Step ${step} is not published yet: ${last}, and the log is open. Ask again when producers have come that far.`;
+  return new BatchWeaveError("INVALID_ARGUMENT", message, { step, trim, end });
 }

@@ -56,7 +56,7 @@ describe("a session", () => {
     expect(seen).toHaveLength(24);
     expect((await must("inspect", fork, "--step", "5", "--json")).lines).toMatchObject([{ seq: 7, origin: uri }]);
     expect((await must("info", uri)).stdout).toMatch(/forked +file:.*fork holds steps 0 to 24/);
-    expect((await must("info", fork)).stdout).toMatch(/fork of +file:/);
+    expect((await must("info", fork)).stdout).toMatch(/fork of +file:.*run \(22 steps\)/);
   });
 
   test("a parent whose batches are shared is not deleted by mistake", async () => {
@@ -75,6 +75,13 @@ describe("a session", () => {
     expect(done.lines).toMatchObject([{ dryRun: false, batches: { objects: 4 } }]);
     expect(await digests(fork)).toHaveLength(24);
     expect((await run("consume", uri, "--from", "step:3", "--json")).error?.code).toBe("RECLAIMED");
+  });
+
+  test("a step that is gone is not a step that has not come yet", async () => {
+    expect((await run("inspect", uri, "--step", "3", "--json")).error?.code).toBe("RECLAIMED");
+    const { status, stderr } = await run("inspect", uri, "--step", "30");
+    expect([status, stderr]).toEqual([2, expect.stringContaining("Step 30 is not published yet: the last step is 29")]);
+    expect((await run("inspect", fork, "--step", "99")).stderr).toContain("the log is closed and the last step is 23");
   });
 
   test("verify is clean, for both", async () => {
