@@ -56,6 +56,7 @@ export {
 export type { BatchInfo, BatchListing, SliceInfo } from "./inspect.js";
 export type {
   DeadCount,
+  DeadCounts,
   DeadObject,
   DeadReason,
   FindResult,
@@ -97,6 +98,7 @@ export {
 } from "./producer/index.js";
 export { previewSlice, type SlicePreview, safetensorsType, type TensorPreview } from "./slice-preview.js";
 export {
+  type AbortUploadsOptions,
   type AzureStoreSettings,
   assertSafe,
   type Body,

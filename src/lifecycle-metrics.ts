@@ -25,7 +25,7 @@ export function reclaimMetrics(metrics: Metrics): Required<Pick<ReclaimLoopObser
   return {
     onRun(report: ReclaimReport) {
       metrics.count("batchweave_reclaims_total", "Reclaim runs by outcome.", 1, { outcome: "done" });
-      for (const kind of ["batches", "index", "manifests", "intents"] as const) {
+      for (const kind of ["batches", "uploads", "index", "manifests", "intents"] as const) {
         const { objects, bytes } = report[kind];
         metrics.count("batchweave_reclaimed_objects_total", "Objects deleted by reclaim.", objects, { kind });
         metrics.count("batchweave_reclaimed_bytes_total", "Bytes deleted by reclaim.", bytes, { kind });

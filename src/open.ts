@@ -1,6 +1,6 @@
 /** Creating, opening and deleting namespaces: where a URI becomes a store, a log and a handle. */
 import { type Env, systemEnv } from "./env/index.js";
-import { BatchWeaveError } from "./errors.js";
+import { BatchWeaveError, isBatchWeaveError } from "./errors.js";
 import {
   assertNamespaceSpec,
   batchPrefix,
@@ -282,6 +282,10 @@ export async function deleteNamespace(uri: string, options: DeleteOptions = {}):
       deleted += page.objects.length;
     }
   }
+  // Nobody would look for these later. Without the right to list them a lifecycle rule of the bucket must do.
+  await store.abortUploads?.(batchPrefix, 0, { signal }).catch((error) => {
+    if (!isBatchWeaveError(error, "STORE_DENIED")) throw error;
+  });
   if (deleted === 0)
     throw new BatchWeaveError("NO_NAMESPACE", `There is no namespace at ${uri}; nothing was deleted.`, { uri });
   // A crash before this leaves pins of a fork that is gone; the ancestor's verify names them.

@@ -43,6 +43,7 @@ test("batchweave", async (context) => {
   expect(names).toMatchInlineSnapshot(`
     {
       "types": [
+        "AbortUploadsOptions",
         "AppendOptions",
         "Axis",
         "AzureStoreSettings",
@@ -62,6 +63,7 @@ test("batchweave", async (context) => {
         "CreateOutcome",
         "Cursor",
         "DeadCount",
+        "DeadCounts",
         "DeadObject",
         "DeadReason",
         "DeleteOptions",

@@ -32,8 +32,6 @@ export { type FindResult, type FindSettings, findSample, readSamples, type Sampl
 export { confirmPins, type FindNamespace, needsPins, type OpenLog, releaseAbandonedPin, releasePins } from "./pins.js";
 export {
   boundaryLag,
-  type DeadCount,
-  type ReclaimObserver,
   type ReclaimReport,
   type ReclaimSettings,
   reclaim,
@@ -42,5 +40,6 @@ export {
 export { ReclaimLoop, type ReclaimLoopObserver, type ReclaimLoopSettings } from "./reclaim-loop.js";
 export { parseSkip, type SkipRange, skipRangesMax } from "./skip.js";
 export type { DeadObject, DeadReason } from "./sweep.js";
+export type { DeadCount, DeadCounts, ReclaimObserver } from "./tally.js";
 export { type VerifyParts, type VerifySettings, verifyLog } from "./verify.js";
 export type { VerifyCode, VerifyCounts, VerifyProblem, VerifyReport } from "./verify-report.js";

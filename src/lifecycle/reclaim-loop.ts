@@ -1,7 +1,8 @@
 /** Reclaiming again and again: `reclaim --watch`, or rank 0 of a job. */
 import type { Log } from "../log/index.js";
-import { type ReclaimObserver, type ReclaimReport, type ReclaimSettings, reclaimSince } from "./reclaim.js";
+import { type ReclaimReport, type ReclaimSettings, reclaimSince } from "./reclaim.js";
 import type { SweptBefore } from "./sweep-window.js";
+import type { ReclaimObserver } from "./tally.js";
 
 /** Settings of a {@link ReclaimLoop}. */
 export interface ReclaimLoopSettings extends Omit<ReclaimSettings, "dryRun"> {

@@ -8,7 +8,7 @@
  *
  * A crash between any two leaves work for the next run, which finds it by listing. Two at once do the same work twice.
  */
-import { isBatchWeaveError } from "../errors.js";
+import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
 import {
   asVersion,
   decodeTable,
@@ -28,8 +28,10 @@ import {
   sweepIndex,
   sweepIntents,
   sweepManifests,
+  sweepUploads,
 } from "./sweep.js";
 import { type SweptBefore, sweepNewlyTrimmed, sweptNow } from "./sweep-window.js";
+import { addCounts, type DeadCounts, type ReclaimObserver, Tally } from "./tally.js";
 
 /** Settings of {@link reclaim}. */
 export interface ReclaimSettings {
@@ -43,35 +45,22 @@ export interface ReclaimSettings {
   readonly requestsInFlightMax?: number | undefined;
 }
 
-/** Told what a reclaim does. */
-export interface ReclaimObserver {
-  onDeleted?(objects: readonly DeadObject[]): void;
-}
-
-/** How many objects, and how many bytes. */
-export interface DeadCount {
-  readonly objects: number;
-  readonly bytes: number;
-}
-
 /** What a reclaim did, or in a dry run would do. */
-export interface ReclaimReport {
+export interface ReclaimReport extends DeadCounts {
   readonly dryRun: boolean;
   /** The version that liveness was computed from. */
   readonly version: number;
   readonly trim: { readonly before: number; readonly after: number };
   readonly cutoff: { readonly before: number; readonly after: number };
   readonly boundary: { readonly before: number; readonly after: number };
-  readonly batches: DeadCount;
-  readonly index: DeadCount;
-  readonly manifests: DeadCount;
-  readonly intents: DeadCount;
   /** Versions between the boundary and the head. */
   readonly lagVersions: number;
   /** Age of the oldest version that is not announced, in ms. */
   readonly lagMs: number;
   /** True: everything below the cutoff was listed. False: only what can have died since the run before. */
   readonly full: boolean;
+  /** Set when something was left undone that does no harm but costs storage. */
+  readonly warning: string | undefined;
   /** Dry run: every object that would go. */
   readonly dead: readonly DeadObject[] | undefined;
 }
@@ -79,11 +68,22 @@ export interface ReclaimReport {
 const defaults = { graceMs: 900_000, keepVersions: 16, requestsInFlightMax: 8 };
 const liveAttemptsMax = 3;
 
+/** Components of a reclaim. */
+export interface ReclaimParts {
+  readonly observer?: ReclaimObserver | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+interface Reclaimed {
+  readonly report: ReclaimReport;
+  readonly swept: SweptBefore | undefined;
+}
+
 /** Deletes what no reader, producer or fork can need any more. Safe to interrupt, to repeat and to run twice at once. */
 export async function reclaim(
   log: Log,
   settings: ReclaimSettings = {},
-  parts: { readonly observer?: ReclaimObserver | undefined; readonly signal?: AbortSignal | undefined } = {},
+  parts: ReclaimParts = {},
 ): Promise<ReclaimReport> {
   return (await reclaimSince(log, settings, parts, undefined)).report;
 }
@@ -92,9 +92,39 @@ export async function reclaim(
 export async function reclaimSince(
   log: Log,
   settings: ReclaimSettings,
-  parts: { readonly observer?: ReclaimObserver | undefined; readonly signal?: AbortSignal | undefined },
+  parts: ReclaimParts,
   earlier: SweptBefore | undefined,
-): Promise<{ report: ReclaimReport; swept: SweptBefore | undefined }> {
+): Promise<Reclaimed> {
+  try {
+    return await reclaimOnce(log, settings, parts, earlier);
+  } catch (error) {
+    if (!isBatchWeaveError(error, "STORE_FULL")) throw error;
+    // It commits before it deletes, and there is no room for that. What the chain has let go of already may be deleted without writing anything.
+    const freed = await sweepDead(log, await log.head.jump(parts), parts);
+    if (!Object.values(freed).some(({ objects }) => objects > 0)) throw noRoom(log, error);
+    const { report, swept } = await reclaimOnce(log, settings, parts, undefined).catch((again) => {
+      throw isBatchWeaveError(again, "STORE_FULL") ? noRoom(log, again) : again;
+    });
+    return { report: { ...report, ...addCounts(report, freed) }, swept };
+  }
+}
+
+/** STORE_FULL, from somebody who was asked to make room. */
+function noRoom(log: Log, cause: BatchWeaveError): BatchWeaveError {
+  return new BatchWeaveError(
+    "STORE_FULL",
+    `${log.store.uri} is full, and reclaim must write two small objects, a manifest and a boundary marker, before it may delete anything more. Make a little room beside the namespace (1 MB is plenty), or enlarge the store, and run it again; do not delete objects by hand.`,
+    cause.details,
+    cause,
+  );
+}
+
+async function reclaimOnce(
+  log: Log,
+  settings: ReclaimSettings,
+  parts: ReclaimParts,
+  earlier: SweptBefore | undefined,
+): Promise<Reclaimed> {
   const { signal } = parts;
   const dryRun = settings.dryRun === true;
   const inFlightMax = settings.requestsInFlightMax ?? defaults.requestsInFlightMax;
@@ -134,7 +164,7 @@ export async function reclaimSince(
     fromBase: since?.cutoff ?? 0,
     boundary,
     inFlightMax,
-    take: (dead) => tally.take(dead),
+    ...tally.ways,
     signal,
   };
   const kept = await sweepNewlyTrimmed(sweep, since, base).catch((error) => {
@@ -153,17 +183,14 @@ export async function reclaimSince(
     ...tally.counts(),
     ...(await boundaryLag(log, manifest, boundary, signal)),
     full: since === undefined,
+    warning: tally.warning,
     dead: tally.dead,
   };
   return { report, swept: dryRun ? undefined : await sweptNow(sweep, kept) };
 }
 
 /** Deletes what the newest version already says is dead, without changing the log: what `verify --repair` may do. */
-export async function sweepDead(
-  log: Log,
-  manifest: Manifest,
-  parts: { readonly observer?: ReclaimObserver | undefined; readonly signal?: AbortSignal | undefined } = {},
-): Promise<Pick<ReclaimReport, "batches" | "index" | "manifests" | "intents">> {
+export async function sweepDead(log: Log, manifest: Manifest, parts: ReclaimParts = {}): Promise<DeadCounts> {
   const { signal } = parts;
   const inFlightMax = defaults.requestsInFlightMax;
   const cutoff = manifest.orphanCutoff;
@@ -171,13 +198,12 @@ export async function sweepDead(
   const live = await computeLive(log, manifest, { basesBelow: cutoff, fromStep: 0, inFlightMax }, { signal });
   const boundary = await log.head.boundary.look({ signal });
   const tally = new Tally(log, false, parts.observer, signal);
-  const take = (dead: readonly DeadObject[]): Promise<void> => tally.take(dead);
-  await sweepAll({ log, manifest, live, cutoff, fromBase: 0, boundary, inFlightMax, take, signal }, tally);
+  await sweepAll({ log, manifest, live, cutoff, fromBase: 0, boundary, inFlightMax, ...tally.ways, signal }, tally);
   return tally.counts();
 }
 
 async function sweepAll(sweep: Sweep, tally: Tally): Promise<void> {
-  for (const phase of [sweepBatches, sweepIndex, sweepManifests, sweepIntents]) {
+  for (const phase of [sweepBatches, sweepUploads, sweepIndex, sweepManifests, sweepIntents]) {
     await phase(sweep);
     await tally.flush();
   }
@@ -286,62 +312,4 @@ export async function reclaimWarning(
   const { lagVersions, lagMs } = await boundaryLag(log, head, boundary, signal);
   if (lagMs < lagMsWarned) return undefined;
   return `The boundary is ${lagVersions} versions and ${Math.round(lagMs / 3_600_000)} hours behind the head: no reclaimer has run for that long, and storage grows. Run \`batchweave reclaim --watch\`, or let rank 0 reclaim.`;
-}
-
-const deletedAtOnceMax = 1_000;
-const kinds = { batch: "batches", index: "index", manifest: "manifests", intent: "intents" } as const;
-
-/** Counts, and deletes unless it is a dry run. */
-class Tally {
-  readonly #log: Log;
-  readonly #observer: ReclaimObserver;
-  readonly #signal: AbortSignal | undefined;
-  readonly #counts = { batches: none(), index: none(), manifests: none(), intents: none() };
-  #pending: DeadObject[] = [];
-  readonly #seen = new Set<string>();
-  readonly dead: DeadObject[] | undefined;
-
-  constructor(log: Log, dryRun: boolean, observer: ReclaimObserver = {}, signal: AbortSignal | undefined) {
-    this.#log = log;
-    this.#observer = observer;
-    this.#signal = signal;
-    this.dead = dryRun ? [] : undefined;
-  }
-
-  /** Takes dead objects of one kind after another; deletes them by the thousand. */
-  async take(objects: readonly DeadObject[]): Promise<void> {
-    // A dry run meets what was trimmed just now again when it lists.
-    const isNew = ({ key }: DeadObject): boolean =>
-      !this.dead || (!this.#seen.has(key) && this.#seen.add(key) !== undefined);
-    for (const object of objects.filter(isNew)) {
-      const count = this.#counts[kinds[object.kind]];
-      count.objects++;
-      count.bytes += object.size;
-      if (this.dead) this.dead.push(object);
-      else this.#pending.push(object);
-    }
-    if (this.#pending.length >= deletedAtOnceMax) await this.flush();
-  }
-
-  /** Deletes what is pending. */
-  async flush(): Promise<void> {
-    const objects = this.#pending;
-    this.#pending = [];
-    if (objects.length === 0) return;
-    // Manifest names come back after a namespace was made again; all other names are unique.
-    if (objects[0]?.kind === "manifest") await assertSameNamespace(this.#log, { signal: this.#signal });
-    await this.#log.store.delete(
-      objects.map((o) => o.key),
-      { signal: this.#signal },
-    );
-    this.#observer.onDeleted?.(objects);
-  }
-
-  counts(): Pick<ReclaimReport, "batches" | "index" | "manifests" | "intents"> {
-    return this.#counts;
-  }
-}
-
-function none(): { objects: number; bytes: number } {
-  return { objects: 0, bytes: 0 };
 }

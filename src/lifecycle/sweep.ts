@@ -1,5 +1,5 @@
 /** Finding dead objects by bounded LISTs, in ascending order, and deleting them. Decides nothing: the live set and the cutoff do. */
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
 import {
   type BatchName,
   batchPrefix,
@@ -30,13 +30,17 @@ export type DeadReason =
   /** A manifest at or below the boundary. */
   | "superseded"
   /** An intent whose batch or opening is in, or can never be. */
-  | "spent";
+  | "spent"
+  /** An intent whose name means nothing here. */
+  | "unreadable"
+  /** Parts of an upload that was never completed, of a batch that nobody can commit any more. */
+  | "unfinished";
 
 /** An object that may be deleted. */
 export interface DeadObject {
   readonly key: string;
   readonly size: number;
-  readonly kind: "batch" | "index" | "manifest" | "intent";
+  readonly kind: "batch" | "upload" | "index" | "manifest" | "intent";
   readonly reason: DeadReason;
 }
 
@@ -53,8 +57,13 @@ export interface Sweep {
   /** What the chain has announced. */
   readonly boundary: Version;
   readonly inFlightMax: number;
-  /** Takes each page of dead objects, in order within its prefix. */
+  readonly dryRun: boolean;
+  /** Takes each page of dead objects, in order within its prefix, and deletes them. */
   readonly take: (dead: readonly DeadObject[]) => Promise<void>;
+  /** Told of what is gone already. */
+  readonly took: (dead: readonly DeadObject[]) => void;
+  /** Told of what could not be looked at, where that does no harm. */
+  readonly warn: (warning: string) => void;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -85,6 +94,31 @@ async function takeBatches(sweep: Sweep, objects: readonly ListedObject[]): Prom
     dead.push({ key, size, kind: "batch", reason: batchReason(sweep.manifest, name) });
   }
   await sweep.take(dead);
+}
+
+/**
+ * Parts of uploads that were never completed. The rule is that of batch objects, and it needs no clock: a key whose base is below the cutoff
+ * cannot be staged any more, whoever is still sending parts of it. A producer that is cut off so uploads again under a new name, as after any
+ * upload that expired. A store without the right to list uploads is no reason to stop: nothing but storage depends on it.
+ */
+export async function sweepUploads(sweep: Sweep): Promise<void> {
+  const { store } = sweep.log;
+  if (!store.abortUploads) return;
+  const dead = new Map<string, DeadObject>();
+  const only = (key: string): boolean => {
+    const name = parseBatchKey(key)?.name;
+    if (!name || name.base >= sweep.cutoff || sweep.live.hasBatch(name)) return false;
+    dead.set(key, { key, size: 0, kind: "upload", reason: "unfinished" });
+    return !sweep.dryRun;
+  };
+  try {
+    await store.abortUploads(batchPrefix, 0, { only, signal: sweep.signal });
+  } catch (error) {
+    if (!isBatchWeaveError(error, "STORE_DENIED")) throw error;
+    sweep.warn(`Leftovers of interrupted uploads were not removed: ${error.message}`);
+    return;
+  }
+  sweep.took([...dead.values()]);
 }
 
 /** For people; nothing depends on it. */
@@ -132,7 +166,9 @@ export async function sweepIntents(sweep: Sweep): Promise<void> {
     const expired = "base" in intent && intent.base < sweep.cutoff;
     if (expired || manifest.closed) spent.add(key);
   }
-  await sweep.take([...spent].sort().map((key) => ({ key, size: 0, kind: "intent", reason: "spent" })));
+  const dead = [...spent].map((key): DeadObject => ({ key, size: 0, kind: "intent", reason: "spent" }));
+  for (const key of intents.unreadable) dead.push({ key, size: 0, kind: "intent", reason: "unreadable" });
+  await sweep.take(dead.sort((a, b) => (a.key < b.key ? -1 : 1)));
 }
 
 async function eachPage(

@@ -1,6 +1,6 @@
 /** What verify says. */
 import { isBatchWeaveError } from "../errors.js";
-import type { DeadCount } from "./reclaim.js";
+import type { DeadCounts } from "./tally.js";
 
 /** What is wrong, in one word. */
 export type VerifyCode =
@@ -56,7 +56,7 @@ export interface VerifyReport {
   /** Further problems that are not listed. */
   readonly problemsOmitted: number;
   /** With `repair`: what was removed. */
-  readonly repaired: Readonly<Record<"batches" | "index" | "manifests" | "intents", DeadCount>> | undefined;
+  readonly repaired: DeadCounts | undefined;
 }
 
 /** Collects problems, up to a limit. */

@@ -24,22 +24,22 @@ export interface Intents {
   readonly openings: readonly OpeningIntent[];
   /** Every key, with what it says, for removing the spent ones. */
   readonly keys: ReadonlyMap<string, Descriptor | OpeningIntent>;
-  /** Keys that say nothing readable; left to reclaim. */
-  readonly unreadable: number;
+  /** Keys that say nothing to us: damaged, or left by a namespace that was here before. Reclaim deletes them. */
+  readonly unreadable: readonly string[];
 }
 
-export const noIntents: Intents = { batches: new Map(), openings: [], keys: new Map(), unreadable: 0 };
+export const noIntents: Intents = { batches: new Map(), openings: [], keys: new Map(), unreadable: [] };
 
 /** Lists the intents. */
 export async function listIntents(store: ObjectStore, namespace: string, options?: CallOptions): Promise<Intents> {
   const keys = new Map<string, Descriptor | OpeningIntent>();
   const batches = new Map<string, Descriptor[]>();
   const openings: OpeningIntent[] = [];
-  let unreadable = 0;
+  const unreadable: string[] = [];
   for (const { key } of await listKeys(store, options)) {
     const intent = parseIntentKey(namespace, key);
     if (!intent) {
-      unreadable++;
+      unreadable.push(key);
     } else if (intent.kind === "opening") {
       openings.push(intent.opening);
       keys.set(key, intent.opening);

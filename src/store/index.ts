@@ -18,6 +18,7 @@ export { assertKey, isKey, isKeySegment, keyBytesMax } from "./key.js";
 export { MemoryStore } from "./memory.js";
 export { type StoreCall, type StoreObserver, type StoreOp, withMetrics } from "./metrics.js";
 export type {
+  AbortUploadsOptions,
   Body,
   CallOptions,
   CreateOutcome,

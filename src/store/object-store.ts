@@ -27,6 +27,12 @@ export interface ListOptions extends CallOptions {
   limit?: number | undefined;
 }
 
+/** Options of {@link ObjectStore.abortUploads}. */
+export interface AbortUploadsOptions extends CallOptions {
+  /** Asked of every upload that is old enough, by its key: false leaves it alone. Default: all of them. */
+  only?: ((key: string) => boolean) | undefined;
+}
+
 /** One listed object. */
 export interface ListedObject {
   readonly key: string;
@@ -69,5 +75,5 @@ export interface ObjectStore {
    * number. Objects are never touched; an upload that is still going on fails with STORE_UNAVAILABLE and may be begun again. Absent where
    * nothing is left behind, or where it vanishes by itself.
    */
-  abortUploads?(prefix: string, olderThanMs: number, options?: CallOptions): Promise<number>;
+  abortUploads?(prefix: string, olderThanMs: number, options?: AbortUploadsOptions): Promise<number>;
 }

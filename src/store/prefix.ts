@@ -30,7 +30,9 @@ class PrefixStore implements ObjectStore {
     this.#prefix = prefix;
     this.uri = `${store.uri.replace(/\/$/, "")}/${prefix.slice(0, -1)}`;
     const { abortUploads } = withUploads(store);
-    if (abortUploads) this.abortUploads = (below, age, options) => abortUploads(prefix + below, age, options);
+    if (!abortUploads) return;
+    this.abortUploads = (below, age, { only, ...options } = {}) =>
+      abortUploads(prefix + below, age, { ...options, only: only && ((key) => only(key.slice(prefix.length))) });
   }
 
   /** A key must be one by itself, or `..` would lead out of the prefix. */

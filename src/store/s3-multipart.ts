@@ -5,7 +5,7 @@
  */
 import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
 import { bodyBytes, bodyParts } from "./body.js";
-import type { Body } from "./object-store.js";
+import type { AbortUploadsOptions, Body } from "./object-store.js";
 import type { S3Calls } from "./s3-calls.js";
 import { parseIsoDate } from "./s3-date.js";
 import { foreignAnswer, readS3Error, type S3Action } from "./s3-failure.js";
@@ -151,7 +151,7 @@ export async function abortUploadsBefore(
   calls: S3Calls,
   prefix: string,
   beforeMs: number,
-  signal: AbortSignal | undefined,
+  { only, signal }: AbortUploadsOptions = {},
 ): Promise<number> {
   const action: S3Action = { doing: "list uploads of", permission: "s3:ListBucketMultipartUploads", key: "" };
   const root = calls.place.prefix;
@@ -172,6 +172,7 @@ export async function abortUploadsBefore(
       const [key, uploadId, initiated] = ["Key", "UploadId", "Initiated"].map((name) => childText(upload, name));
       const begunMs = parseIsoDate(initiated);
       if (!key?.startsWith(wanted) || !uploadId || begunMs === undefined || begunMs >= beforeMs) continue;
+      if (only?.(key.slice(root.length)) === false) continue;
       await abortUpload(calls, key.slice(root.length), uploadId, signal);
       aborted++;
     }

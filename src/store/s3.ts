@@ -13,6 +13,7 @@ import { assertRange, listLimit } from "./arguments.js";
 import { bodyBytes } from "./body.js";
 import { assertKey, isKey, isKeyPrefix } from "./key.js";
 import type {
+  AbortUploadsOptions,
   Body,
   CallOptions,
   CreateOutcome,
@@ -279,7 +280,7 @@ export class S3Store implements ObjectStore {
   }
 
   /** Aborts uploads of parts that began more than `olderThanMs` ago and were never completed; gives their number. */
-  async abortUploads(prefix: string, olderThanMs: number, options?: CallOptions): Promise<number> {
+  async abortUploads(prefix: string, olderThanMs: number, options?: AbortUploadsOptions): Promise<number> {
     options?.signal?.throwIfAborted();
     if (!(olderThanMs >= 0)) {
       throw new BatchWeaveError("INVALID_ARGUMENT", `an age of ${olderThanMs} ms is none; use 0 or more`, {
@@ -287,7 +288,7 @@ export class S3Store implements ObjectStore {
       });
     }
     if (!isKeyPrefix(prefix)) return 0;
-    return abortUploadsBefore(this.#calls, prefix, this.#calls.env.now() - olderThanMs, options?.signal);
+    return abortUploadsBefore(this.#calls, prefix, this.#calls.env.now() - olderThanMs, options);
   }
 
   /** Ends idle connections. */

@@ -39,13 +39,14 @@ async function run(call: Call): Promise<undefined> {
 
 function describe(report: ReclaimReport): string {
   const { trim, boundary, dryRun, dead } = report;
-  const kinds = ["batches", "index", "manifests", "intents"] as const;
+  const kinds = ["batches", "uploads", "index", "manifests", "intents"] as const;
   const gone = kinds.filter((kind) => report[kind].objects > 0);
   const counts = gone.map((kind) => `${report[kind].objects} ${kind} (${formatBytes(report[kind].bytes)})`);
   const verb = dryRun ? "would delete" : "deleted";
   const lines = [
     `${verb} ${counts.length === 0 ? "nothing" : counts.join(", ")}; trim ${trim.before} -> ${trim.after}, boundary ${boundary.before} -> ${boundary.after}, ${report.lagVersions} versions and ${formatMs(report.lagMs)} behind the head`,
   ];
+  if (report.warning !== undefined) lines.push(report.warning);
   if (dead && dead.length > 0) {
     lines.push(
       table(
