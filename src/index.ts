@@ -120,6 +120,7 @@ export {
   type ProbeCase,
   type ProbeReport,
   type ProbeSettings,
+  probePrefix,
   probeStore,
   type RetrySettings,
   type S3Credentials,

@@ -166,6 +166,7 @@ test("batchweave", async (context) => {
         "parseSkip",
         "placeRank",
         "previewSlice",
+        "probePrefix",
         "probeStore",
         "safetensorsType",
         "systemEnv",

@@ -171,6 +171,7 @@ describe("looking", () => {
   test("probe finds a folder safe", async () => {
     const { lines } = await must("probe", space.uri("probed"), "--rounds", "1", "--json");
     expect(lines).toMatchObject([{ safe: true }]);
+    expect(JSON.stringify(lines)).toContain("1 rounds of 4 processes with 8 creators each");
   });
 });
 
