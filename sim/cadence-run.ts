@@ -28,6 +28,8 @@ export interface CadenceRunOptions {
   readonly unsealed?: boolean | undefined;
   /** Charge intents as if each had a body that the carrier must GET, for comparison with descriptors in names. */
   readonly bodies?: boolean | undefined;
+  /** How often `onMinute` is told; 60 unless told. Shorter for watching what happens within a minute. */
+  readonly reportSeconds?: number | undefined;
   /** Told once a virtual minute. */
   readonly onMinute?: ((minute: CadenceMinute) => void) | undefined;
 }
@@ -40,6 +42,8 @@ export interface CadenceMinute {
   readonly commits: number;
   readonly meanCommitMs: number;
   readonly active: number;
+  /** Calls of all processes. */
+  readonly calls: number;
 }
 
 /** What came out. Times in seconds, from uploaded to visible. */
@@ -92,7 +96,7 @@ class CadenceMeasurement {
   #attempts = 0;
   #commits = 0;
   #callsAtWarmUp = 0;
-  #minute = { batches: 0, attempts: 0, commits: 0, commitMs: 0 };
+  #minute = { batches: 0, attempts: 0, commits: 0, commitMs: 0, callsBefore: 0 };
   readonly #decoded = new Map<number, Manifest>();
   #latest: Manifest | undefined;
 
@@ -131,7 +135,8 @@ class CadenceMeasurement {
     world.after(this.#warmUpMs, () => {
       this.#callsAtWarmUp = this.#simulation.calls;
     });
-    for (let m = 1; m * 60_000 <= this.#endMs; m++) world.after(m * 60_000, () => this.#reportMinute(m));
+    const reportMs = (this.#options.reportSeconds ?? 60) * 1_000;
+    for (let m = 1; m * reportMs <= this.#endMs; m++) world.after(m * reportMs, () => this.#reportMinute(m));
     await world.run({ untilMs: this.#endMs });
   }
 
@@ -167,7 +172,11 @@ class CadenceMeasurement {
   async #produce({ env, store: client }: ProcessContext, k: number): Promise<void> {
     const periodMs = 1_000 / (this.#options.batchesPerSecond ?? 1);
     await env.sleep(periodMs * env.random());
-    const store = withHedging(withRetry(this.#charged(client, env), env), env);
+    const retrying = withRetry(this.#charged(client, env), env);
+    const hedged = withHedging(retrying, env);
+    // Batches are larger than what is ever PUT twice, though only a little of them is encoded here.
+    const put: ObjectStore["put"] = (key, body, o) => (key.startsWith("batch/") ? retrying : hedged).put(key, body, o);
+    const store = { ...hedged, put };
     const openOrigin = (): Promise<never> => Promise.reject(new Error("no forks here"));
     const log = new Log({ store, env, spec: this.#spec, openOrigin, decode: (...args) => this.#decodeOnce(...args) });
     const opening = await log.open(`p${k}`);
@@ -284,7 +293,8 @@ class CadenceMeasurement {
       commits,
       meanCommitMs: attempts === 0 ? 0 : commitMs / attempts,
       active,
+      calls: this.#simulation.calls - this.#minute.callsBefore,
     });
-    this.#minute = { batches: 0, attempts: 0, commits: 0, commitMs: 0 };
+    this.#minute = { batches: 0, attempts: 0, commits: 0, commitMs: 0, callsBefore: this.#simulation.calls };
   }
 }

@@ -71,6 +71,7 @@ export class CooperativePublisher implements Publisher {
   #looksInVain = 0;
   #tauMs = 0;
   #batchesPerMs = 0;
+  #sweeping = false;
   #idleCycles = 0;
   #cycleEndedAtMs: number | undefined;
 
@@ -268,8 +269,19 @@ export class CooperativePublisher implements Publisher {
     // They only make the LIST longer: a page's worth is removed at a time.
     if (spent.length < vouchIntents) return;
     this.#listed = undefined;
-    for (let i = 0; i < spent.length; i += deleteMax)
-      await this.#log.store.delete(spent.slice(i, i + deleteMax), { signal, hint: true });
+    this.#sweep(spent, signal);
+  }
+
+  /** Beside the commits: nobody waits for it, and what fails is found in the next LIST. */
+  #sweep(spent: readonly string[], signal: AbortSignal): void {
+    if (this.#sweeping) return;
+    this.#sweeping = true;
+    const pages = Array.from({ length: Math.ceil(spent.length / deleteMax) }, (_, i) =>
+      this.#log.store.delete(spent.slice(i * deleteMax, (i + 1) * deleteMax), { signal, hint: true }),
+    );
+    void Promise.allSettled(pages).then(() => {
+      this.#sweeping = false;
+    });
   }
 
   #learn(batches: number, cycleMs: number): void {

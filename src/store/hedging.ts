@@ -1,5 +1,6 @@
-/** A second read when the first takes unusually long; the first answer counts. */
+/** A second request when the first takes unusually long; the first answer counts. Reads, and small writes that are far too late. */
 import type { Env } from "../env/index.js";
+import { bodyBytes } from "./body.js";
 import { type LinkedAbort, linkAbort } from "./linked-abort.js";
 import type { ObjectStore } from "./object-store.js";
 import { withUploads } from "./uploads.js";
@@ -21,6 +22,16 @@ const samplesMax = 256;
 const samplesMin = 20;
 /** Second reads that may be saved up for a bad moment. */
 const burstMax = 10;
+/** While too little is known, small requests are repeated after this. */
+const coldDelayMs = 1_000;
+/** Reads and writes up to here: the request dominates, not the transfer. */
+const smallBytesMax = 65_536;
+const smallClass = 16;
+/**
+ * A second PUT of the same bytes under the same name changes nothing, but costs as much as the first: only what is far beyond all others
+ * is repeated. A carrier that waits for a lost PUT keeps everybody waiting.
+ */
+const writeHedging: HedgingSettings = { slack: 2.5, floorMs: 50, extraMax: 0.02 };
 /** Why the slower of two reads is aborted; nobody sees it. */
 const over = new Error("another read of the same bytes was faster");
 
@@ -61,8 +72,8 @@ class Hedger {
     this.#extraMax = settings.extraMax ?? 0.05;
   }
 
-  /** `sizeClass`: reads of one class are comparable. `call` is begun once or twice, each time with a signal of its own. */
-  async read<T>(
+  /** `sizeClass`: calls of one class are comparable. `call` is begun once or twice, each time with a signal of its own. */
+  async call<T>(
     sizeClass: number,
     call: (signal: AbortSignal | undefined) => Promise<T>,
     signal: AbortSignal | undefined,
@@ -75,7 +86,8 @@ class Hedger {
     }
     const begun = this.#env.monotonic();
     const observed = durations.percentile(this.#percentile);
-    const delayMs = observed === undefined ? undefined : Math.max(this.#floorMs, observed * this.#slack);
+    const coldMs = sizeClass <= smallClass ? coldDelayMs : undefined;
+    const delayMs = observed === undefined ? coldMs : Math.max(this.#floorMs, observed * this.#slack);
     const result = await this.#race(call, delayMs, signal);
     // When the second read won, the first would have taken at least this long: leaving it out would make the percentile sink.
     durations.add(this.#env.monotonic() - begun);
@@ -127,23 +139,27 @@ async function firstToSucceed<T>(primary: Promise<T>, second: Promise<T>): Promi
   }
 }
 
-/** `store`, with slow `get`, `getRange` and `list` calls read a second time, within a cap on the extra load. */
+/** `store`, with slow `get`, `getRange`, `list` and small `put` calls made a second time, within a cap on the extra load. */
 export function withHedging(store: ObjectStore, env: Env, settings: HedgingSettings = {}): ObjectStore {
-  const hedger = new Hedger(env, settings);
+  const reads = new Hedger(env, settings);
+  const writes = new Hedger(env, writeHedging);
   return {
     ...withUploads(store),
     uri: store.uri,
     create: (key, body, options) => store.create(key, body, options),
-    put: (key, body, options) => store.put(key, body, options),
-    get: (key, options) => hedger.read(-1, (signal) => store.get(key, { ...options, signal }), options?.signal),
+    put: (key, body, options) =>
+      bodyBytes(body) > smallBytesMax
+        ? store.put(key, body, options)
+        : writes.call(0, (signal) => store.put(key, body, { ...options, signal }), options?.signal),
+    get: (key, options) => reads.call(-1, (signal) => store.get(key, { ...options, signal }), options?.signal),
     // Up to 64 KiB the request dominates, above that the transfer: one class per doubling.
     getRange: (key, start, length, options) =>
-      hedger.read(
-        Math.max(16, Math.ceil(Math.log2(length + 1))),
+      reads.call(
+        Math.max(smallClass, Math.ceil(Math.log2(length + 1))),
         (signal) => store.getRange(key, start, length, { ...options, signal }),
         options?.signal,
       ),
-    list: (prefix, options) => hedger.read(-2, (signal) => store.list(prefix, { ...options, signal }), options?.signal),
+    list: (prefix, options) => reads.call(-2, (signal) => store.list(prefix, { ...options, signal }), options?.signal),
     delete: (keys, options) => store.delete(keys, options),
   };
 }
