@@ -7,7 +7,7 @@
  * believes to be the carrier: two of them only conflict. docs/design/0004-cooperative-commit.md derives the numbers.
  */
 import type { Descriptor, Manifest } from "../format/index.js";
-import { type Intents, type Log, listIntents, publishIntent, spentIntents } from "../log/index.js";
+import { type Intents, type Log, listIntents, publishIntent, spentIntents, spreadMs } from "../log/index.js";
 import { activeProducers, type Outbox, type Publisher, reportExpired } from "./publisher.js";
 import type { PublisherObserver } from "./solo.js";
 import { Wakeup } from "./wakeup.js";
@@ -39,6 +39,10 @@ const requestsPerCycle = 2.3;
 /** Share of the pace that is not spent committing: what openings and checkpoints get in by. */
 const paceFactor = 1.25;
 const aloneIntervalMs = 200;
+/** How often a producer that believes to be alone looks for openings: somebody who commits all the time leaves no gap for them. */
+const aloneListMs = 1_000;
+/** The window of a commit, roughly: over so long for each doubling of their number followers spread before they take over. */
+const windowMs = 500;
 /** The first look of a follower that somebody waits for; each one in vain doubles the delay, up to half its patience. */
 const urgentLookMs = 100;
 /** How many times longer a follower waits while it sees that somebody carries. */
@@ -47,8 +51,10 @@ const idleIntervalMsMax = 1_000;
 /** A chain of own versions is vouched for this often at least, and at once when it spent so many intents. */
 const vouchMs = 15_000;
 const vouchIntents = 500;
-/** Weight of the newest cycle in the moving averages. */
+/** Weight of the newest cycle in the moving averages. One that took long says little about the next: its time counts for less. */
 const alpha = 0.2;
+const alphaFaster = 0.5;
+const alphaSlower = 0.1;
 const deleteMax = 1_000;
 
 export class CooperativePublisher implements Publisher {
@@ -64,6 +70,10 @@ export class CooperativePublisher implements Publisher {
   #chain: Manifest | undefined;
   #vouchedAtMs = 0;
   #listed: Intents | undefined;
+  #listedAtMs = Number.NEGATIVE_INFINITY;
+  #manyIntents = false;
+  /** When this follower takes over, unless its next look shows that somebody else did. */
+  #takeOverAtMs: number | undefined;
   /** When a look last showed that somebody carries. */
   #carrierSeenAtMs = Number.NEGATIVE_INFINITY;
   #lookedAtMs = Number.NEGATIVE_INFINITY;
@@ -115,9 +125,15 @@ export class CooperativePublisher implements Publisher {
       await this.#wakeup.wait(this.#log.env, Number.POSITIVE_INFINITY, signal);
       return;
     }
-    if (activeProducers(await this.#log.head.newest({ signal })) === 1) {
+    const newest = await this.#log.head.newest({ signal });
+    if (activeProducers(newest) === 1) {
       this.#takeOver();
       return;
+    }
+    // Whoever was opened by a carrier knows that there is one.
+    if (this.#lookedAtMs === Number.NEGATIVE_INFINITY) {
+      this.#lookedAtMs = this.#log.env.monotonic();
+      if (this.#isRecent(newest, outbox)) this.#carrierSeenAtMs = this.#lookedAtMs;
     }
     if (await this.#announce(pending, signal)) return;
     const dueMs = this.#lookDueMs(pending);
@@ -148,6 +164,7 @@ export class CooperativePublisher implements Publisher {
     // A dead carrier is noticed by whoever looks next: in small pools, where few look, everybody looks more often.
     const others = activeProducers(this.#log.head.known as Manifest) - 1;
     const confirmMs = Math.min(this.#settings.confirmMs, Math.max(1, others) ** 2 * patienceMs);
+    if (this.#takeOverAtMs !== undefined) return this.#takeOverAtMs - now;
     const oldestMs = this.#announced.get(pending[0] as Descriptor) ?? now;
     if (this.#lookDelayMs === 0) this.#lookDelayMs = 0.5 + this.#log.env.random();
     const trusted = now - this.#carrierSeenAtMs < 2 * this.#settings.confirmMs;
@@ -171,10 +188,30 @@ export class CooperativePublisher implements Publisher {
     if (oldest === waitedFor) this.#urgent ||= urgent;
     const moved = manifest.version > before && isOtherCarrier(manifest, outbox.holder.producer);
     if (moved) this.#carrierSeenAtMs = this.#lookedAtMs;
-    // By the carrier's clock: a wrong one makes this follower compete too early or too late, no more.
-    const carried = moved && Math.abs(env.now() - manifest.commit.time) < 2 * this.#settings.patienceMs;
-    if (oldest && this.#mustCommit(oldest, manifest, begun, carried, urgent)) this.#takeOver();
+    const carried = moved && this.#isRecent(manifest, outbox);
+    const due = oldest !== undefined && this.#mustCommit(oldest, manifest, begun, carried, urgent);
+    this.#stepUp(due, activeProducers(manifest));
     this.#forgetSettled(outbox.pending());
+  }
+
+  /** A carrier committed lately. By its clock: a wrong one makes this follower compete too early or too late, no more. */
+  #isRecent(manifest: Manifest, outbox: Outbox): boolean {
+    return (
+      isOtherCarrier(manifest, outbox.holder.producer) &&
+      Math.abs(this.#log.env.now() - manifest.commit.time) < 2 * this.#settings.patienceMs
+    );
+  }
+
+  /** When a carrier is gone, many notice at once, and one of them is enough: each draws when it is its turn, and looks again before it. */
+  #stepUp(due: boolean, crowd: number): void {
+    const { env } = this.#log;
+    if (!due) this.#takeOverAtMs = undefined;
+    else if (this.#takeOverAtMs !== undefined) this.#takeOver();
+    else {
+      const delayMs = spreadMs(env.random(), windowMs * Math.log2(crowd), crowd);
+      if (delayMs < windowMs) this.#takeOver();
+      else this.#takeOverAtMs = env.monotonic() + delayMs;
+    }
   }
 
   /**
@@ -195,6 +232,7 @@ export class CooperativePublisher implements Publisher {
 
   #takeOver(): void {
     this.#carrying = true;
+    this.#takeOverAtMs = undefined;
     this.#chain = undefined;
     this.#listed = undefined;
     this.#idleCycles = 0;
@@ -209,8 +247,7 @@ export class CooperativePublisher implements Publisher {
     const urgent = this.#takeUrgency();
     const base = this.#chain ?? (await head.newest({ signal }));
     const alone = activeProducers(base) === 1;
-    const intents = alone ? undefined : await listIntents(this.#log.store, this.#log.spec.uuid, { signal });
-    if (intents) this.#listed = intents;
+    const intents = alone && begun < this.#listedAtMs + aloneListMs ? undefined : await this.#list(signal);
     const own = outbox.pending();
     const options = { signal, from: this.#chain, fresh: this.#chain === undefined && !alone, vouchLater: true };
     const attempt = await this.#log.attemptBatches(outbox.holder, own, options, intents);
@@ -243,6 +280,14 @@ export class CooperativePublisher implements Publisher {
     // What cannot be staged on a chain of our own (a lane that is too far ahead) waits for others' versions, which it never shows.
     if (attempt.outcome === "nothing" && own.length > 0) this.#chain = undefined;
     await this.#pace(outbox, begun, alone, signal);
+  }
+
+  async #list(signal: AbortSignal): Promise<Intents> {
+    this.#listedAtMs = this.#log.env.monotonic();
+    const intents = await listIntents(this.#log.store, this.#log.spec.uuid, { signal, many: this.#manyIntents });
+    this.#listed = intents;
+    this.#manyIntents = intents.many;
+    return intents;
   }
 
   #yield(): void {
@@ -286,7 +331,8 @@ export class CooperativePublisher implements Publisher {
 
   #learn(batches: number, cycleMs: number): void {
     const { env } = this.#log;
-    this.#tauMs = this.#tauMs === 0 ? cycleMs : (1 - alpha) * this.#tauMs + alpha * cycleMs;
+    const weight = this.#tauMs === 0 ? 1 : cycleMs < this.#tauMs ? alphaFaster : alphaSlower;
+    this.#tauMs += weight * (cycleMs - this.#tauMs);
     const intervalMs = Math.max(1, env.monotonic() - (this.#cycleEndedAtMs ?? env.monotonic() - cycleMs));
     this.#cycleEndedAtMs = env.monotonic();
     this.#batchesPerMs = (1 - alpha) * this.#batchesPerMs + (alpha * batches) / intervalMs;

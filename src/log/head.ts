@@ -82,7 +82,8 @@ export class Head {
 
   /** Jumps to the newest version: after a lost commit, walking through every version would lose again. */
   async jump(options?: CallOptions): Promise<Manifest> {
-    const from = await this.newest(options);
+    const from = this.#newest;
+    if (!from) return await this.load(options);
     const page = await this.#store.list(manifestPrefix, {
       ...options,
       keysOnly: true,

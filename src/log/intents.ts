@@ -17,6 +17,10 @@ import type { CallOptions, ObjectStore } from "../store/index.js";
 import type { Draft } from "./draft.js";
 import { holds, type SilentFinding, stageBatches, stageOpening } from "./stage.js";
 
+/** Keys on one page of a LIST. */
+const pageKeys = 1_000;
+const shardPagesMax = 8;
+
 /** What lies in the intent prefix. */
 export interface Intents {
   /** Per producer incarnation, in seq order. */
@@ -26,17 +30,30 @@ export interface Intents {
   readonly keys: ReadonlyMap<string, Descriptor | OpeningIntent>;
   /** Keys that say nothing to us: damaged, or left by a namespace that was here before. Reclaim deletes them. */
   readonly unreadable: readonly string[];
+  /** They do not fit on one page: whoever lists again soon should list the shards at once. */
+  readonly many: boolean;
 }
 
-export const noIntents: Intents = { batches: new Map(), openings: [], keys: new Map(), unreadable: [] };
+export const noIntents: Intents = { batches: new Map(), openings: [], keys: new Map(), unreadable: [], many: false };
+
+/** Options of {@link listIntents}. */
+export interface ListIntentsOptions extends CallOptions {
+  /** What the last listing said; a wrong guess costs time or requests, nothing else. */
+  readonly many?: boolean | undefined;
+}
 
 /** Lists the intents. */
-export async function listIntents(store: ObjectStore, namespace: string, options?: CallOptions): Promise<Intents> {
+export async function listIntents(
+  store: ObjectStore,
+  namespace: string,
+  { many, signal }: ListIntentsOptions = {},
+): Promise<Intents> {
   const keys = new Map<string, Descriptor | OpeningIntent>();
   const batches = new Map<string, Descriptor[]>();
   const openings: OpeningIntent[] = [];
   const unreadable: string[] = [];
-  for (const { key } of await listKeys(store, options)) {
+  const listed = many ? await listShards(store, { signal }) : await listKeys(store, { signal });
+  for (const { key } of listed) {
     const intent = parseIntentKey(namespace, key);
     if (!intent) {
       unreadable.push(key);
@@ -45,24 +62,39 @@ export async function listIntents(store: ObjectStore, namespace: string, options
       keys.set(key, intent.opening);
     } else {
       const owner = `${intent.batch.producer}/${intent.batch.epoch}/${intent.batch.incarnation}`;
-      batches.set(owner, [...(batches.get(owner) ?? []), intent.batch]);
+      const list = batches.get(owner);
+      if (list) list.push(intent.batch);
+      else batches.set(owner, [intent.batch]);
       keys.set(key, intent.batch);
     }
   }
   for (const list of batches.values()) list.sort((a, b) => a.seq - b.seq || b.attempt - a.attempt);
-  return { batches, openings, keys, unreadable };
+  return { batches, openings, keys, unreadable, many: listed.length > pageKeys };
 }
 
-/**
- * One page when that is all; else one page of every shard, at the same time: a carrier of thousands must not walk page by page. 16,000
- * at most; the rest waits for the next commit.
- */
-async function listKeys(store: ObjectStore, options?: CallOptions): Promise<readonly { readonly key: string }[]> {
+type Keys = readonly { readonly key: string }[];
+
+/** One page when that is all; else every shard. */
+async function listKeys(store: ObjectStore, options: CallOptions): Promise<Keys> {
   const first = await store.list(intentPrefix, { ...options, keysOnly: true });
-  if (!first.more) return first.objects;
-  const shards = Array.from({ length: intentShards }, (_, n) => intentShard(n));
-  const pages = await Promise.all(shards.map((shard) => store.list(shard, { ...options, keysOnly: true })));
-  return pages.flatMap((page) => page.objects);
+  return first.more ? await listShards(store, options) : first.objects;
+}
+
+/** All shards at the same time: a carrier of thousands must not walk page by page. */
+async function listShards(store: ObjectStore, options: CallOptions): Promise<Keys> {
+  const shards = Array.from({ length: intentShards }, (_, n) => listShard(store, intentShard(n), options));
+  return (await Promise.all(shards)).flat();
+}
+
+/** A few pages; the rest waits for the next commit. */
+async function listShard(store: ObjectStore, shard: string, options: CallOptions): Promise<Keys> {
+  const keys: { readonly key: string }[] = [];
+  for (let page = 0; page < shardPagesMax; page++) {
+    const { objects, more } = await store.list(shard, { ...options, keysOnly: true, startAfter: keys.at(-1)?.key });
+    keys.push(...objects);
+    if (!more) break;
+  }
+  return keys;
 }
 
 /** Publishes a batch's intent. False: it has too many extents for a name, so the owner must commit it. */

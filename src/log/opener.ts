@@ -1,20 +1,28 @@
 /**
- * Opening a producer. One commit when nobody is in the way. When thousands start at once, an opener that lost publishes an
- * intent, and whoever commits next opens everybody who asked.
+ * Opening a producer. One commit when nobody is in the way. An opener that lost publishes an intent, and whoever carries next opens
+ * everybody who asked, however many thousands started at once. If nobody does, one of them comes first and carries all.
  */
 import { BatchWeaveError } from "../errors.js";
-import { asEpoch, type Manifest, openingIntentKey, type ProducerState } from "../format/index.js";
+import { asEpoch, intentPrefix, type Manifest, openingIntentKey, type ProducerState } from "../format/index.js";
 import type { CallOptions } from "../store/index.js";
 import type { Change, Committer } from "./commit.js";
 import { type Intents, listIntents, noIntents, stageIntents } from "./intents.js";
 import type { Log } from "./log.js";
 import { findSilent } from "./silent.js";
+import { spreadMs } from "./spread.js";
 import { type SilentFinding, stageOpening } from "./stage.js";
 
-const lossesBeforeIntent = 2;
-/** Every round an opener waits longer before it commits itself, so that of thousands only a few do. */
-const waitMsMin = 400;
-const waitMsMax = 8_000;
+/** The window of a commit, roughly: over so long for each doubling of their number openers spread before they commit themselves. */
+const windowMs = 300;
+/** More than this many are not counted but taken for very many. */
+const countedMax = 100;
+const crowdMax = 10_000;
+const spanMsMax = 8_000;
+/** With so many producers and a commit that recent, openers ask to be carried before they try themselves. */
+const crowdedMin = 32;
+const recentMs = 1_000;
+const firstPollMs = 300;
+const pollMsMax = 2_400;
 const roundsMax = 500;
 
 interface Findings {
@@ -42,29 +50,24 @@ export class Opener {
 
   /** Returns a verified manifest in which this incarnation holds the id. */
   async open(options: CallOptions): Promise<Manifest> {
-    const { env } = this.#log;
-    let waitMs = waitMsMin;
     let published: number | undefined;
+    let fresh = false;
+    if (this.#isCrowded(await this.#log.head.jump(options))) {
+      published = await this.#publish(this.#log.head.known as Manifest, published, options);
+      const opened = await this.#waitFor(await this.#patienceMs(0, options), options);
+      if (opened) return opened;
+      fresh = true;
+    }
     for (let round = 0; round < roundsMax; round++) {
       // Those who wait for others to open them carry everybody when their patience ends.
       const intents =
         published === undefined ? noIntents : await listIntents(this.#log.store, this.#log.spec.uuid, options);
-      const attempt = await this.#committer.attempt(this.#change(intents), { signal: options.signal, fresh: true });
+      const attempt = await this.#committer.attempt(this.#change(intents), { signal: options.signal, fresh });
+      fresh = true;
       if (attempt.outcome === "committed" || attempt.outcome === "nothing") return attempt.manifest;
-      if (round + 1 < lossesBeforeIntent) {
-        await env.sleep(100 * env.random(), options.signal);
-        continue;
-      }
-      const before = this.#stateIn(attempt.manifest)?.epoch ?? this.#before ?? 0;
-      if (published !== before) {
-        const intent = { producer: this.#id, before: asEpoch(before), incarnation: this.#incarnation };
-        const key = openingIntentKey(this.#log.spec.uuid, intent);
-        await this.#log.store.put(key, new Uint8Array(0), { signal: options.signal, hint: true });
-        published = before;
-      }
-      const opened = await this.#waitFor(waitMs * (0.5 + env.random()), options);
+      published = await this.#publish(attempt.manifest, published, options);
+      const opened = await this.#waitFor(await this.#patienceMs(round, options), options);
       if (opened) return opened;
-      waitMs = Math.min(2 * waitMs, waitMsMax);
     }
     throw new BatchWeaveError(
       "CONTENDED",
@@ -73,11 +76,39 @@ export class Opener {
     );
   }
 
+  /** So many commit that an attempt would be lost and make theirs lose. What lies in a table must be looked up first. */
+  #isCrowded(manifest: Manifest): boolean {
+    if (manifest.producers.size < crowdedMin || (manifest.tables.length > 0 && !this.#stateIn(manifest))) return false;
+    this.#before ??= this.#stateIn(manifest)?.epoch ?? 0;
+    // By others' clocks: a wrong one costs an attempt, or a wait.
+    return Math.abs(this.#log.env.now() - manifest.commit.time) < recentMs;
+  }
+
+  /** Asks to be opened, once for every epoch; returns the epoch named. */
+  async #publish(manifest: Manifest, published: number | undefined, options: CallOptions): Promise<number> {
+    const before = this.#stateIn(manifest)?.epoch ?? this.#before ?? 0;
+    if (published === before) return before;
+    const intent = { producer: this.#id, before: asEpoch(before), incarnation: this.#incarnation };
+    const key = openingIntentKey(this.#log.spec.uuid, intent);
+    await this.#log.store.put(key, new Uint8Array(0), { signal: options.signal, hint: true });
+    return before;
+  }
+
+  /** How long others have for opening this one: the longer, the more wait for the same, and the more often it was in vain. */
+  async #patienceMs(round: number, options: CallOptions): Promise<number> {
+    const { store, env } = this.#log;
+    const { objects, more } = await store.list(intentPrefix, { ...options, keysOnly: true, limit: countedMax });
+    const crowd = more ? crowdMax : objects.length + 1;
+    const spanMs = Math.min(spanMsMax, windowMs * Math.log2(crowd) * 2 ** Math.min(round, 10));
+    return spanMs / 4 + spreadMs(env.random(), spanMs, crowd);
+  }
+
   /** Polls the head until somebody opened this incarnation, or the time is over. */
   async #waitFor(waitMs: number, options: CallOptions): Promise<Manifest | undefined> {
     const { env, head } = this.#log;
     const until = env.monotonic() + waitMs;
-    for (let pauseMs = Math.min(300, waitMs); ; pauseMs *= 2) {
+    for (let pollMs = firstPollMs; ; pollMs = Math.min(2 * pollMs, pollMsMax)) {
+      const pauseMs = pollMs * (0.5 + env.random());
       await env.sleep(Math.max(1, Math.min(pauseMs, until - env.monotonic())), options.signal);
       const manifest = await head.jump(options);
       if (this.#stateIn(manifest)?.incarnation === this.#incarnation) return manifest;
