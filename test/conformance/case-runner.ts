@@ -172,7 +172,7 @@ const changes: Record<string, (draft: Draft, c: Json, spec: Log["spec"]) => Stag
       batches.set(owner, [...(batches.get(owner) ?? []), d]);
     }
     for (const list of batches.values()) list.sort((a, b) => a.seq - b.seq || b.attempt - a.attempt);
-    const intents: Intents = { batches, openings, keys: new Map(), unreadable: [] } as Intents;
+    const intents: Intents = { batches, openings, keys: new Map(), unreadable: [], many: false } as Intents;
     const silent = Object.entries(c.silent ?? {}).map(([id, value]) => [id, silentOf(value)] as const);
     const carried = stageIntents(draft, spec, intents, new Map(silent as [string, SilentFinding][]));
     return { done: carried === 0, result: carried };
