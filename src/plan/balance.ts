@@ -89,7 +89,7 @@ export function balanceBins(problem: BalanceProblem, settings: BalanceSettings =
   const bins = buckets * binsPerBucket;
   const result = new Int32Array(columns.compute.length);
   if (typeof method === "function") {
-    result.set(method(problem));
+    result.set(asked(method(problem), result.length));
   } else if (level === "all" && groupSize === 1) {
     result.set(
       spread(
@@ -99,6 +99,7 @@ export function balanceBins(problem: BalanceProblem, settings: BalanceSettings =
     );
   } else if (level === "all" || level === "across-ranks") {
     balanceInTwo(problem, method, level === "all", groupSize, result);
+    if (level === "all") result.set(spread(result, problem, { groupSize }));
   } else {
     const partOf =
       level === "across-microbatches"
@@ -107,9 +108,29 @@ export function balanceBins(problem: BalanceProblem, settings: BalanceSettings =
     const binsOf = (part: number): number[] =>
       Array.from({ length: bins }, (_, b) => b).filter((b) => partOf(b) === part);
     balanceParts(problem, method, (i) => partOf(problem.start[i] as number), binsOf, result);
+    // Each microbatch was divided on its own: its heaviest part must not fall to the same rank every time.
+    if (level === "within-microbatch") result.set(spread(result, problem, { keepsTurns: true }));
   }
   assertBalanced(problem, result, bins);
   return result;
+}
+
+/** What a custom method returned, once it is a list of as many whole numbers as there are samples: typed arrays would make zeros of anything else. */
+function asked(answer: ArrayLike<number>, samples: number): ArrayLike<number> {
+  const count = typeof answer === "object" && answer !== null ? answer.length : undefined;
+  const wrong = count === samples ? Array.prototype.findIndex.call(answer, (bin) => !Number.isInteger(bin)) : -1;
+  if (count === samples && wrong === -1) return answer;
+  const what =
+    count === undefined
+      ? `returned ${answer === null ? "null" : typeof answer}`
+      : count === samples
+        ? `put sample ${wrong} into bin ${String(answer[wrong])}`
+        : `returned ${count} bins for ${samples} samples`;
+  throw new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    `The balance method ${what}. Return a list with the bin of every sample, in the order of the samples.`,
+    { samples, returned: count },
+  );
 }
 
 /** Buckets of `groupSize` consumers first, then inside each of them. */
@@ -218,20 +239,33 @@ function differencing(columns: CostColumns, bins: number, capacity: BinCapacity)
   return assignment;
 }
 
-/** Renumbers bins so that heavy and light microbatches are dealt evenly to the buckets: their totals come out even as well. */
-function spread(assignment: Int32Array, { columns, buckets, binsPerBucket }: BalanceProblem): Int32Array {
+/**
+ * Renumbers bins so that heavy and light microbatches are dealt evenly to the buckets of a group of `groupSize`: their totals come out even as
+ * well. With `keepsTurns`, a bin changes its bucket only and stays the same microbatch.
+ */
+function spread(
+  assignment: Int32Array,
+  { columns, buckets, binsPerBucket }: BalanceProblem,
+  { groupSize = buckets, keepsTurns = false }: { readonly groupSize?: number; readonly keepsTurns?: boolean } = {},
+): Int32Array {
   const bins = buckets * binsPerBucket;
   const { compute } = loadsOf(assignment, bins, columns);
   const names = new Int32Array(bins);
   const totals = new Float64Array(buckets);
   const taken = new Int32Array(buckets);
+  const isTaken = new Uint8Array(bins);
   for (const bin of descending(compute)) {
+    const turn = bin % binsPerBucket;
+    const first = Math.floor(bin / binsPerBucket / groupSize) * groupSize;
+    const end = Math.min(buckets, first + groupSize);
     let to = -1;
-    for (let b = 0; b < buckets; b++) {
-      const isRoom = (taken[b] as number) < binsPerBucket;
+    for (let b = first; b < end; b++) {
+      const isRoom = keepsTurns ? isTaken[b * binsPerBucket + turn] === 0 : (taken[b] as number) < binsPerBucket;
       if (isRoom && (to === -1 || (totals[b] as number) < (totals[to] as number))) to = b;
     }
-    names[bin] = to * binsPerBucket + (taken[to] as number);
+    const name = to * binsPerBucket + (keepsTurns ? turn : (taken[to] as number));
+    names[bin] = name;
+    isTaken[name] = 1;
     taken[to] = (taken[to] as number) + 1;
     totals[to] = (totals[to] as number) + (compute[bin] as number);
   }

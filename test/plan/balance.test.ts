@@ -115,7 +115,27 @@ describe("balanceBins", () => {
     expect([...balanceBins(problem, { method: () => [2, 0, 1] })]).toEqual([2, 0, 1]);
     expect(() => balanceBins(problem, { method: () => [0, 0, 1] })).toThrow(/do not fit/);
     expect(() => balanceBins(problem, { method: () => [0, 1, 3] })).toThrow(/bin 3/);
+    expect(() => balanceBins(problem, { method: () => [0, 1] })).toThrow(/2 bins for 3 samples/);
+    expect(() => balanceBins(problem, { method: () => [0, 1, 2, 0] })).toThrow(/4 bins for 3 samples/);
+    expect(() => balanceBins(problem, { method: () => [0, 1, 1.5] })).toThrow(/bin 1.5/);
+    expect(() => balanceBins(problem, { method: () => [0, Number.NaN, 2] })).toThrow(/bin NaN/);
+    expect(() => balanceBins(problem, { method: () => undefined as unknown as number[] })).toThrow(/undefined/);
+    expect(() => balanceBins(problem, { method: () => "012" as unknown as number[] })).toThrow(/returned string/);
   });
+
+  test.each(["greedy", "karmarkar-karp"] as const)(
+    "%s within microbatches: no rank gets the heaviest every time",
+    (method) => {
+      // Eight microbatches with one giant each, for eight ranks.
+      const [buckets, binsPerBucket] = [8, 8];
+      const compute = Float64Array.from({ length: 128 }, (_, i) => (i % 16 === 0 ? 100 : 1 + (i % 3)));
+      const columns = { compute, tokens: compute, memory: compute };
+      const start = Int32Array.from({ length: 128 }, (_, i) => Math.floor(i / 16));
+      const problem = { columns, buckets, binsPerBucket, capacity: {}, start };
+      const result = balanceBins(problem, { method, level: "within-microbatch" });
+      expect(imbalance(result, columns, 64, binsPerBucket)).toBeLessThan(1.05);
+    },
+  );
 
   test("what cannot fit is refused with the numbers", () => {
     const columns = {
@@ -158,5 +178,20 @@ test("descending sorts like a plain sort", () => {
       const order = [...values.keys()].sort((a, b) => (values[b] as number) - (values[a] as number) || a - b);
       expect([...descending(Float64Array.from(values))]).toEqual(order);
     }),
+  );
+});
+
+test("descending sorts many like few, of any size and with equals in order", () => {
+  fc.assert(
+    fc.property(fc.array(fc.double({ min: 0, max: 1e300, noNaN: true }), { minLength: 1, maxLength: 50 }), (seeds) => {
+      // A view that does not begin where its buffer does.
+      const values = Float64Array.from(
+        { length: 4001 },
+        (_, i) => (seeds[i % seeds.length] as number) / (1 + (i % 7)),
+      ).subarray(1);
+      const order = [...values.keys()].sort((a, b) => (values[b] as number) - (values[a] as number) || a - b);
+      expect([...descending(values)]).toEqual(order);
+    }),
+    { numRuns: 20 },
   );
 });
