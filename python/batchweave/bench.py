@@ -99,7 +99,7 @@ def _rank_reads(namespace: Namespace, threads: int) -> tuple[float, list[float],
 def bench_read(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     """A rank of dp 2 reads its row of every batch; the median of several turns, bare and not, one after the other."""
     results = []
-    for slice_bytes, batches in ((64 * 1024, 1_000), (MEBI, 400), (8 * MEBI, 60)):
+    for slice_bytes, batches in ((64 * 1024, 2_000), (MEBI, 800), (8 * MEBI, 120)):
         namespace = create_namespace(f"{root}/read-{slice_bytes}", rows=2, chunks=1)
         if namespace.log.head.jump().end == 0:
             _fill(namespace, batches, slice_bytes)
@@ -117,7 +117,8 @@ def bench_read(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
         ratio, speed, bare_speed, each, bare_each, own_cpu, bare_cpu = sorted(turns, key=lambda t: t[0])[len(turns) // 2]
         results.append({
             "bench": "read", "slice_bytes": slice_bytes, "batches": batches, "crc": CRC_SOURCE,
-            "rank_MBps": round(speed), "bare_MBps": round(bare_speed), "ratio": round(ratio, 2),
+            "rank_MBps": round(speed), "bare_MBps": round(bare_speed), "ratio": round(ratio, 2), "first_ms": round(1e3 * each[0], 1),
+            "added_us_per_share": round(slice_bytes * (1 / speed - 1 / bare_speed)),
             "cpu_us_per_share": round(1e6 * own_cpu / batches), "bare_cpu_us": round(1e6 * bare_cpu / batches),
             "wait": _percentiles(each), "bare_read": _percentiles(bare_each),
         })

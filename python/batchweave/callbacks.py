@@ -58,7 +58,7 @@ def lightning_callback(source: StreamingDataset | StreamingDataLoader, keep_last
     try:
         from lightning.pytorch import Callback  # type: ignore[import-not-found]
     except ImportError:
-        from pytorch_lightning import Callback  # type: ignore[import-not-found,no-redef]
+        from pytorch_lightning import Callback  # type: ignore[import-not-found,no-redef,assignment]
 
     class BatchWeaveCallback(Callback):  # type: ignore[misc,valid-type]
         _written: tuple[str, dict[str, Any]] | None = None

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Iterator, Mapping
+from typing import Any, Callable, Iterator, Mapping
 
 from .checkpoints import DEFAULT_GROUP, watch_starvation
 from .cursor import make_cursor, parse_cursor, translate_cursor
@@ -11,8 +11,8 @@ from .log import Log
 from .manifest import Manifest
 from .mesh import Place
 from .prefetch import Prefetch, describe_wait, reclaimed
-from .projection import Projection, RowsPerRank
-from .reader import SliceReader
+from .projection import IterationPlan, Projection, RowsPerRank
+from .reader import Slice, SliceReader
 from .share import Share
 from .stored_json import SAFE_INTEGER_MAX
 
@@ -54,7 +54,8 @@ def start_position(start: Any, log: Log, manifest: Manifest) -> tuple[int, int]:
 class Consumer:
     """Yields the shares of one rank in order, the same iterations on every rank, until a closed log has too few rows.
 
-    A failed `next` changes nothing: calling it again tries again from the same iteration.
+    A failed `next` changes nothing: calling it again tries again from the same iteration. `finish` is called with every share on
+    the threads that read ahead; `finish_copies` says how often it copies the bytes, so that prefetch_bytes_max holds.
     """
 
     def __init__(
@@ -74,6 +75,8 @@ class Consumer:
         poll_delay_max: float = 1.0,
         stride: int = 1,
         offset: int = 0,
+        finish: Callable[[Share], Any] | None = None,
+        finish_copies: int = 0,
     ) -> None:
         for name, value, least in (
             ("wait_timeout", wait_timeout, 0),
@@ -91,7 +94,7 @@ class Consumer:
             log.spec.rows, log.spec.chunks, place.data_ranks, place.d, place.chunk_ranks, place.c, policy, layout,
             rows_per_rank,
         )
-        manifest = log.head.jump() if log.head.known else log.head.load()
+        manifest = log.head.jump() if start == "latest" else log.head.recent()
         self._row, self._iteration = start_position(start, log, manifest)
         # A start that the policy cannot go on from is refused here, not at the first share.
         self.projection.plan(self._row, self._iteration)
@@ -103,7 +106,9 @@ class Consumer:
             "loads_max": reads_in_flight_max,
             "poll_delay": poll_delay,
             "poll_delay_max": poll_delay_max,
+            "copies": finish_copies,
         }
+        self._finish = finish
         self._stride = stride
         self._offset = offset
         self._is_closed = False
@@ -128,7 +133,7 @@ class Consumer:
         if self._prefetch is None:
             self._prefetch = Prefetch(
                 self._log, self.reader, self.projection, self._row, self._iteration, **self._limits,
-                stride=self._stride, offset=self._offset,
+                stride=self._stride, offset=self._offset, finish=self._make_share,
             )
         prefetch = self._prefetch
         try:
@@ -141,17 +146,18 @@ class Consumer:
             self.leftover_rows = prefetch.leftover_rows or 0
             self.close()
             raise StopIteration
-        plan = slot.plan
-        share = Share(
-            plan.iteration,
-            slot.slices,
-            plan.rows,
-            make_cursor(self._log.spec.uuid, plan.row, plan.iteration),
-            make_cursor(self._log.spec.uuid, plan.next_row, plan.iteration + 1),
-        )
-        self._advance(plan.next_row, plan.iteration + 1)
+        self._advance(slot.plan.next_row, slot.plan.iteration + 1)
         self.last_wait = time.monotonic() - begun
         self.waited += self.last_wait
+        return slot.value
+
+    def _make_share(self, plan: IterationPlan, slices: list[Slice]) -> Share:
+        """Runs on the threads that read ahead."""
+        uuid = self._log.spec.uuid
+        begin, following = make_cursor(uuid, plan.row, plan.iteration), make_cursor(uuid, plan.next_row, plan.iteration + 1)
+        share = Share(plan.iteration, slices, plan.rows, begin, following)
+        if self._finish is not None:
+            self._finish(share)
         return share
 
     def _advance(self, row: int, iteration: int) -> None:
@@ -168,7 +174,13 @@ class Consumer:
                 slot = prefetch.front
                 if slot is not None:
                     while not slot.is_done:
-                        prefetch.changed.wait()
+                        prefetch.changed.release()
+                        try:
+                            has_helped = prefetch.help()
+                        finally:
+                            prefetch.changed.acquire()
+                        if not has_helped and not slot.is_done:
+                            prefetch.changed.wait()
                     if slot.error is not None:
                         raise slot.error
                     prefetch.take()

@@ -190,7 +190,7 @@ class StreamingDataset(_Base):
         with self._shared.get_lock():
             if not self._shared[_FIXED]:
                 log = self.namespace.log
-                manifest = log.head.jump()
+                manifest = log.head.jump() if self._start == "latest" else log.head.recent()
                 self._shared[_ROW], self._shared[_ITERATION] = start_position(self._start, log, manifest)
                 self._shared[_FIXED] = 1
             return make_cursor(self.namespace.uuid, self._shared[_ROW], self._shared[_ITERATION])

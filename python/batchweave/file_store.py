@@ -27,6 +27,11 @@ TEMP_DIRECTORY = ".tmp~"
 _FOREIGN_AGE_MAX_S = 24 * 60 * 60
 _VANISHED_MAX = 32
 _IOV_MAX = 1_024
+#: Larger ranges get memory only as far as the file reaches.
+_TRUSTED_BYTES_MAX = 16 * 1024 * 1024
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Errnos of open(2) that say that there is no object: no file, part of the path is one, a symbolic link.
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _SEGMENT = re.compile(r"[A-Za-z0-9._=-]+", re.ASCII)
 
 #: Errnos of link(2) that say for certain that no link was made. Any other says nothing.
@@ -90,6 +95,9 @@ def file_error(error: OSError, doing: str, path: str) -> BatchWeaveError:
 class FileStore:
     """See the head of this file."""
 
+    #: Reads usually take microseconds: read on few threads, and ask twice rather than for more than is wanted.
+    is_near = True
+
     def __init__(self, root: str, durability: str = "power-loss") -> None:
         if durability not in ("power-loss", "process-crash"):
             raise invalid(f'durability "{durability}" is unknown; use "power-loss" or "process-crash"')
@@ -146,22 +154,13 @@ class FileStore:
 
     def get(self, key: str) -> bytes | None:
         """The whole object, or None."""
-        return self._read(key, lambda fd: bytes(_read_fully(fd, memoryview(bytearray(os.fstat(fd).st_size)), 0)))
+        return self._read(key, 0, None, lambda length: memoryview(bytearray(length)), bytes)
 
     def get_range(self, key: str, start: int, length: int) -> memoryview | None:
         """Bytes [start, start + length), fewer where the object ends; writable memory, so that tensors can map it."""
         if start < 0 or length < 0:
             raise invalid(f"the range {start}+{length} of {key} is not two whole numbers", key=key)
-
-        def read(fd: int) -> memoryview:
-            wanted = length
-            if length > 16 * 1024 * 1024:
-                wanted = max(0, min(length, os.fstat(fd).st_size - start))
-            if wanted == 0:
-                os.pread(fd, 1, 0)  # or a folder would pass for an empty range
-            return _read_fully(fd, self._memory.take(wanted), start)
-
-        return self._read(key, read)
+        return self._read(key, start, length, self._memory.take, _as_it_is)
 
     def list(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_MAX) -> tuple[list[str], bool]:
         """One page of keys in byte order, and whether there are more."""
@@ -196,19 +195,24 @@ class FileStore:
         assert_key(key)
         return f"{self._root}/{key}"
 
-    def _read(self, key: str, read: Callable[[int], T]) -> T | None:
+    def _read(
+        self, key: str, start: int, length: int | None, take: Callable[[int], memoryview], give: Callable[[memoryview], T]
+    ) -> T | None:
         path = self._path(key)
         try:
             try:
-                fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+                fd = os.open(path, _READ_FLAGS)
             except OSError as error:
-                if error.errno == errno.ELOOP:
+                if error.errno in _ABSENT:
                     return None
                 raise
             try:
-                return read(fd)
+                if length is None or length > _TRUSTED_BYTES_MAX:
+                    left = max(0, os.fstat(fd).st_size - start)
+                    length = left if length is None else min(length, left)
+                if length == 0:
+                    os.pread(fd, 1, 0)  # or a folder would pass for an empty object
+                return give(_read_fully(fd, take(length), start))
             except IsADirectoryError:
                 return None
             finally:
@@ -355,6 +359,10 @@ class FileStore:
 
 def _is_segment(name: str) -> bool:
     return bool(_SEGMENT.fullmatch(name)) and name not in (".", "..")
+
+
+def _as_it_is(view: memoryview) -> memoryview:
+    return view
 
 
 def _read_fully(fd: int, target: memoryview, start: int) -> memoryview:

@@ -5,6 +5,7 @@ behind the newest manifest it verified.
 """
 from __future__ import annotations
 
+import math
 import threading
 import time
 
@@ -14,6 +15,7 @@ from .manifest import Manifest, NamespaceSpec, decode_boundary, decode_manifest,
 from .store import LIST_PAGE_MAX, Store
 
 _LOAD_ATTEMPTS_MAX = 100
+_RECENT_S = 1.0
 
 
 class BoundaryChain:
@@ -87,11 +89,17 @@ class Head:
         self.boundary = BoundaryChain(store, spec.uuid)
         #: The newest manifest this process verified, if it has loaded one.
         self.known: Manifest | None = None
+        self._looked_at = -math.inf
         self._lock = threading.Lock()
 
     def newest(self) -> Manifest:
         """The newest manifest this process verified; loads the head the first time."""
         return self.known or self.load()
+
+    def recent(self) -> Manifest:
+        """The newest manifest, as it was within the last second: for a consumer that is made right after opening."""
+        known = self.newest()
+        return known if time.monotonic() - self._looked_at < _RECENT_S else self.jump()
 
     def load(self) -> Manifest:
         """Finds the head without earlier knowledge: LIST finds a candidate, a look vouches, probing makes it the head."""
@@ -141,6 +149,7 @@ class Head:
         return None if data is None else decode_manifest(data, key, self._spec.uuid, version)
 
     def _step(self, base: Manifest, to: int | None) -> Manifest:
+        begun = time.monotonic()
         following = None if to is None else self.read(to)
         up_to = self.boundary.look()
         if following is not None and up_to < following.version:
@@ -148,6 +157,7 @@ class Head:
         # An absent name proves nothing once the boundary has come this far: it may have been deleted.
         if following is not None or (up_to > 0 and up_to >= base.version):
             return self.load()
+        self._looked_at = begun
         return self.known or base
 
     def _adopt(self, manifest: Manifest) -> Manifest:

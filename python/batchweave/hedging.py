@@ -13,6 +13,9 @@ T = TypeVar("T")
 _SAMPLES_MAX = 256
 _SAMPLES_MIN = 20
 _BURST_MAX = 10.0
+_CLASS_MIN = 16
+#: Small reads that take less come from memory or a disk of this machine: other threads would cost more than they save.
+NEAR_S = 0.001
 
 
 class _Durations:
@@ -21,21 +24,21 @@ class _Durations:
     def __init__(self) -> None:
         self._ring: list[float] = []
         self._added = 0
-        self._sorted: list[float] = []
+        #: The median and what is late; None while too few were seen.
+        self.typical: float | None = None
+        self.late: float | None = None
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds: float, late: float) -> None:
+        """Called by many threads without a lock: a sample that gets lost among them does no harm."""
         if len(self._ring) < _SAMPLES_MAX:
             self._ring.append(seconds)
         else:
             self._ring[self._added % _SAMPLES_MAX] = seconds
         self._added += 1
-        if self._added % 16 == 0:
-            self._sorted = sorted(self._ring)
-
-    def percentile(self, share: float) -> float | None:
-        if len(self._sorted) < _SAMPLES_MIN:
-            return None
-        return self._sorted[min(len(self._sorted) - 1, math.floor(share * len(self._sorted)))]
+        if self._added % _SAMPLES_MIN == 0:
+            ordered = sorted(self._ring)
+            self.typical = ordered[len(ordered) // 2]
+            self.late = ordered[min(len(ordered) - 1, math.floor(late * len(ordered)))]
 
 
 class Hedger:
@@ -51,7 +54,8 @@ class Hedger:
         self._slack = slack
         self._floor = floor
         self._extra = extra
-        self._classes: dict[int, _Durations] = {}
+        self._small = _Durations()
+        self._classes: dict[int, _Durations] = {_CLASS_MIN: self._small}
         self._tokens = 1.0
         self._lock = threading.Lock()
         #: Second reads that were sent.
@@ -59,19 +63,20 @@ class Hedger:
 
     def read(self, length: int, call: Callable[[], T]) -> T:
         """Runs `call`, perhaps twice. Reads of one size class (a doubling, from 64 KiB up) are comparable."""
-        size_class = max(16, math.ceil(math.log2(length + 1)))
-        with self._lock:
-            self._tokens = min(_BURST_MAX, self._tokens + self._extra)
-            durations = self._classes.setdefault(size_class, _Durations())
-            typical, late = durations.percentile(0.5), durations.percentile(self._percentile)
+        durations = self._classes.setdefault(max(_CLASS_MIN, length.bit_length()), _Durations())
         begun = time.monotonic()
-        if typical is None or late is None or typical < 0.001:
+        if durations.typical is None or durations.late is None or durations.typical < NEAR_S:
             result = call()
         else:
-            result = self._race(call, max(self._floor, late * self._slack))
-        with self._lock:
-            durations.add(time.monotonic() - begun)
+            result = self._race(call, max(self._floor, durations.late * self._slack))
+        durations.add(time.monotonic() - begun, self._percentile)
+        self._tokens = min(_BURST_MAX, self._tokens + self._extra)
         return result
+
+    @property
+    def typical(self) -> float | None:
+        """How long a small read takes; None while too few were seen."""
+        return self._small.typical
 
     def _race(self, call: Callable[[], T], delay: float) -> T:
         answered = threading.Event()

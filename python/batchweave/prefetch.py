@@ -1,13 +1,16 @@
 """Follows the log and reads ahead on threads: iterations are planned in order, read side by side, handed out in order."""
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
 from collections import deque
-from typing import Callable, TypeVar
+from functools import partial
+from typing import Any, Callable, TypeVar
 
 from .errors import BatchWeaveError, is_error
+from .hedging import NEAR_S
 from .log import Log
 from .manifest import Manifest
 from .projection import IterationPlan, Projection
@@ -18,6 +21,9 @@ T = TypeVar("T")
 
 _STEPS_BEFORE_JUMP = 4
 _POLL_DELAY_GROWTH = 1.5
+_THREADS_MAX = 256
+#: A trainer that did not have to read for itself for so long is busy: time to read ahead.
+_ABSENT_S = 0.0005
 
 
 def reclaimed(row: int, manifest: Manifest, rows: int) -> BatchWeaveError:
@@ -38,14 +44,14 @@ class _Stopped(Exception):
 class Slot:
     """An iteration that is being read or waits to be taken."""
 
-    __slots__ = ("plan", "manifest", "prepared", "held_bytes", "slices", "error", "is_done")
+    __slots__ = ("plan", "manifest", "prepared", "held_bytes", "value", "error", "is_done")
 
     def __init__(self, plan: IterationPlan, manifest: Manifest) -> None:
         self.plan = plan
         self.manifest = manifest
         self.prepared: Prepared | None = None
         self.held_bytes = 0
-        self.slices: list[Slice] = []
+        self.value: Any = None
         self.error: BaseException | None = None
         self.is_done = False
 
@@ -54,7 +60,8 @@ class Prefetch:
     """Reads ahead from a position until it is stopped, fails, or the closed log ends.
 
     `stride` and `offset` let the workers of a DataLoader share the iterations: this one reads those whose number, counted
-    from the start, leaves `offset` when divided by `stride`.
+    from the start, leaves `offset` when divided by `stride`. `finish` makes of the slices what is handed out, on the threads
+    that read, and takes up to `copies` times their memory again.
     """
 
     def __init__(
@@ -71,6 +78,8 @@ class Prefetch:
         poll_delay_max: float = 1.0,
         stride: int = 1,
         offset: int = 0,
+        finish: Callable[[IterationPlan, list[Slice]], Any] | None = None,
+        copies: int = 0,
     ) -> None:
         self._log = log
         self._reader = reader
@@ -83,11 +92,16 @@ class Prefetch:
         self._poll_delay_max = max(poll_delay, poll_delay_max)
         self._stride = stride
         self._offset = offset
-        # More than there may be reads: while some read data, the others look up where the next data is.
-        self._pool = Pool(min(4 * loads_max, iterations_max), "load")
+        self._finish = finish
+        self._copies = copies
+        # More than there may be reads: while some read data, the others look up where the next data is. Where reads take
+        # microseconds, threads would only wait for each other: one reads ahead, and whoever waits helps.
+        self._pool = Pool(min(4 * loads_max, iterations_max), "load", self._threads_max)
         self._slots: deque[Slot] = deque()
         self._unadmitted: deque[Slot] = deque()
         self._held_bytes = 0
+        self._finish_s = 0.0
+        self._helped_at = -math.inf
         self._is_stopped = False
         #: Guards everything here; told when the front may have changed.
         self.changed = threading.Condition()
@@ -99,6 +113,28 @@ class Prefetch:
         self.failure: BaseException | None = None
         threading.Thread(target=self._pump, name="batchweave-prefetch", daemon=True).start()
 
+    def _threads_max(self) -> int:
+        """Two threads that read from memory mostly hand the interpreter's lock to each other: one reads ahead while the trainer
+        computes, and none while it asks for one share after another, and reads them itself."""
+        if self._is_stopped or not self._is_quick:
+            return _THREADS_MAX
+        return 1 if time.monotonic() - self._helped_at > _ABSENT_S else 0
+
+    @property
+    def _is_quick(self) -> bool:
+        """An iteration takes so little that waiting for another thread would take longer."""
+        return self._reader.is_near and self._finish_s < NEAR_S
+
+    def help(self) -> bool:
+        """Does a piece of the work itself instead of waiting for it, where that is quicker. Call without the lock."""
+        call = self._pool.steal() if self._is_quick else None
+        if call is None:
+            return False
+        self._helped_at = math.inf
+        call()
+        self._helped_at = time.monotonic()
+        return True
+
     @property
     def front(self) -> Slot | None:
         """The first iteration in line; call with `changed` held."""
@@ -108,8 +144,10 @@ class Prefetch:
         """Takes the first iteration out; its bytes are the caller's from now on. Call with `changed` held."""
         self._held_bytes -= self._slots.popleft().held_bytes
         for slot in self._admit():
-            self._pool.submit(lambda s=slot: self._fetch(s))  # type: ignore[misc]
-        self._room.notify()
+            self._pool.post(partial(self._fetch, slot))
+        # Half a line at a time where reads are quick: waking the planner for every iteration would cost more than planning it.
+        if 2 * len(self._slots) <= self._iterations_max or not self._reader.is_near:
+            self._room.notify()
 
     def stop(self) -> None:
         """Ends the threads; reads that are under way finish unseen."""
@@ -148,7 +186,7 @@ class Prefetch:
                     self._unadmitted.append(slot)
                     if len(self._slots) == 1:
                         self.changed.notify_all()
-                self._pool.submit(lambda s=slot: self._prepare(s))  # type: ignore[misc]
+                self._pool.post(partial(self._prepare, slot))
         except _Stopped:
             pass
         except BaseException as error:
@@ -162,7 +200,11 @@ class Prefetch:
 
     def _wait(self, timeout: float | None = None) -> None:
         self._check()
-        self._room.wait(timeout)
+        if self._pool.is_waiting and self._is_quick:
+            self._room.wait(2 * _ABSENT_S if timeout is None else min(timeout, 2 * _ABSENT_S))
+            self._pool.wake()
+        else:
+            self._room.wait(timeout)
         self._check()
 
     def _visible(self, plan: IterationPlan) -> Manifest | None:
@@ -207,7 +249,7 @@ class Prefetch:
             admitted = [] if self._is_stopped else self._admit()
         for other in admitted:
             if other is not slot:
-                self._pool.submit(lambda s=other: self._fetch(s))  # type: ignore[misc]
+                self._pool.post(partial(self._fetch, other))
         if slot in admitted:
             self._fetch(slot)
 
@@ -217,11 +259,12 @@ class Prefetch:
         large it is. So it cannot get stuck."""
         admitted = []
         while self._unadmitted and (prepared := self._unadmitted[0].prepared) is not None:
-            if self._held_bytes > 0 and self._held_bytes + prepared.bytes > self._bytes_max:
+            size = prepared.bytes * (1 + self._copies)
+            if self._held_bytes > 0 and self._held_bytes + size > self._bytes_max:
                 break
             slot = self._unadmitted.popleft()
-            slot.held_bytes = prepared.bytes
-            self._held_bytes += prepared.bytes
+            slot.held_bytes = size
+            self._held_bytes += size
             admitted.append(slot)
         return admitted
 
@@ -230,7 +273,10 @@ class Prefetch:
             try:
                 prepared = slot.prepared
                 assert prepared is not None
-                slot.slices = self._guard(slot, lambda m: self._reader.fetch(prepared))
+                slices = self._guard(slot, lambda m: self._reader.fetch(prepared))
+                begun = time.monotonic()
+                slot.value = self._finish(slot.plan, slices) if self._finish else slices
+                self._finish_s = time.monotonic() - begun
             except BaseException as error:
                 slot.error = error
         slot.prepared = None
@@ -238,7 +284,8 @@ class Prefetch:
             slot.is_done = True
             if self._slots and self._slots[0] is slot:
                 self.changed.notify_all()
-            self._room.notify()
+        if isinstance(slot.error, KeyboardInterrupt):
+            raise slot.error  # it came while the main thread helped
 
     def _guard(self, slot: Slot, call: Callable[[Manifest], T]) -> T:
         """An object may be missing because the reclaimer overtook this reader: the newest manifest tells."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import OrderedDict
-from contextlib import nullcontext
+from functools import partial
 from typing import Any, Callable, NamedTuple, Sequence, TypeVar
 
 from .batch import Footer, SliceEntry, check_slice, decode_footer, decode_slice
 from .errors import BatchWeaveError, corrupt, is_error
-from .hedging import Hedger
+from .hedging import NEAR_S, Hedger
 from .keys import EXTENTS, batch_key
 from .log import Log
 from .manifest import Manifest
+from .once import Once
 from .projection import Cell
 from .step_index import BatchPlace
 from .threads import Pool
@@ -91,12 +91,15 @@ class SliceReader:
         self._hedges = Pool(2 * reads_in_flight_max, "hedge")
         self._gate = threading.Semaphore(reads_in_flight_max)
         self._hedger = Hedger(self._hedges)
-        self._footers: OrderedDict[str, tuple[int, tuple[Footer, Any]]] = OrderedDict()
-        self._footer_bytes = 0
-        self._footer_bytes_max = footer_bytes_max
-        self._lock = threading.Lock()
-        self._pending: dict[str, threading.Lock] = {}
+        self._is_near: bool = getattr(log.store, "is_near", False)
+        self._footers: Once[tuple[Footer, Any]] = Once(footer_bytes_max)
         self.stats = ReadStats()
+
+    @property
+    def is_near(self) -> bool:
+        """Reads take microseconds, as those of a file do unless it is on another machine or a slow disk."""
+        typical = self._hedger.typical
+        return self._is_near if typical is None else typical < NEAR_S
 
     @property
     def hedged_reads(self) -> int:
@@ -116,9 +119,7 @@ class SliceReader:
         wanted: list[tuple[BatchPlace, int, int, list[tuple[int, int]]]] = []
         for step, positions in by_step.items():
             wanted += self._extents(self._log.locate(manifest, step), cells, positions)
-        footers = self._pool.run_all(
-            [lambda w=w: self._footer(w[0], w[1], w[2], len(w[3])) for w in wanted]  # type: ignore[misc]
-        )
+        footers = self._run_all([partial(self._footer, w[0], w[1], w[2], len(w[3])) for w in wanted])
         parts = []
         memory = 0
         for (place, number, _, members), (footer, body) in zip(wanted, footers):
@@ -152,10 +153,11 @@ class SliceReader:
                         raise
             self._read_checked(part.place, part.key, offset, length, cut)
 
-        self._pool.run_all(
-            [lambda p=part, r=r: read(p, *r) for part in prepared.parts for r in part.ranges]  # type: ignore[misc]
-        )
+        self._run_all([partial(read, part, *r) for part in prepared.parts for r in part.ranges])
         return slices
+
+    def _run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        return [call() for call in calls] if self.is_near else self._pool.run_all(calls)
 
     def _extents(
         self, place: BatchPlace, cells: Sequence[Cell], positions: list[int]
@@ -180,32 +182,24 @@ class SliceReader:
         kept for the iterations that follow."""
         key = batch_key(place.descriptor, number)
         cache_key = f"{place.namespace}/{key}"
-        with self._lock:
-            turn = self._pending.setdefault(cache_key, threading.Lock())
-        with turn:
-            with self._lock:
-                if cache_key in self._footers:
-                    self._footers.move_to_end(cache_key)
-                    return self._footers[cache_key][1]
-            cells, size, table, _ = place.descriptor[EXTENTS][number]
-            is_whole = size <= min(_WHOLE_BYTES_MAX, 2 * size * wanted // max(1, cells) + _WASTE_BYTES_MAX)
-            start = 0 if is_whole else table
+        return self._footers.get(cache_key, lambda: self._read_footer(place, key, number, first_cell, wanted))
 
-            def decode(data: Any) -> tuple[Footer, Any]:
-                view = memoryview(data)
-                end = view[table - start :]
-                footer = decode_footer(end, key, place.namespace, place.descriptor, number, first_cell)
-                return footer, view if is_whole else None
+    def _read_footer(
+        self, place: BatchPlace, key: str, number: int, first_cell: int, wanted: int
+    ) -> tuple[tuple[Footer, Any], int]:
+        cells, size, table, _ = place.descriptor[EXTENTS][number]
+        limit = 0 if self.is_near else min(_WHOLE_BYTES_MAX, 2 * size * wanted // max(1, cells) + _WASTE_BYTES_MAX)
+        is_whole = size <= limit
+        start = 0 if is_whole else table
 
-            # A slice table is small and only delays: it does not take the place of a read that brings data.
-            found = self._read_checked(place, key, start, size - start, decode, is_data=is_whole)
-            with self._lock:
-                self._pending.pop(cache_key, None)
-                self._footers[cache_key] = (size - start, found)
-                self._footer_bytes += size - start
-                while self._footer_bytes > self._footer_bytes_max and len(self._footers) > 1:
-                    self._footer_bytes -= self._footers.popitem(last=False)[1][0]
-            return found
+        def decode(data: Any) -> tuple[Footer, Any]:
+            view = memoryview(data)
+            end = view[table - start :]
+            footer = decode_footer(end, key, place.namespace, place.descriptor, number, first_cell)
+            return footer, view if is_whole else None
+
+        # A slice table is small and only delays: it does not take the place of a read that brings data.
+        return self._read_checked(place, key, start, size - start, decode, is_data=is_whole), size - start
 
     def _read_checked(
         self, place: BatchPlace, key: str, offset: int, length: int, check: Callable[[Any], T], is_data: bool = True
@@ -244,7 +238,10 @@ class SliceReader:
         )
 
     def _get_range(self, place: BatchPlace, key: str, offset: int, length: int, is_data: bool) -> Any:
-        with self._gate if is_data else nullcontext():
+        if is_data and not self.is_near:
+            with self._gate:
+                data = place.store.get_range(key, offset, length)
+        else:
             data = place.store.get_range(key, offset, length)
         self.stats.add(len(data) if data is not None else 0)
         return data

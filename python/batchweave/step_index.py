@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from typing import Any, Callable, NamedTuple, TypeVar
 
 from .checksum import crc32
@@ -18,6 +17,7 @@ from .manifest import (
     origin_of,
     steps_per_node,
 )
+from .once import Once
 from .store import Store
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class StepIndex:
         self._store = store
         self._spec = spec
         self._open_origin = open_origin
-        self._cache: OrderedDict[str, Any] = OrderedDict()
+        self._cache: Once[Any] = Once(_CACHED_MAX)
         self._origins: dict[str, Store] = {}
         self._lock = threading.Lock()
 
@@ -67,31 +67,25 @@ class StepIndex:
     ) -> T:
         """Reads and checks an index object of this namespace or an ancestor."""
         key = index_key(ref)
-        cache_key = f"{namespace}/{key}"
-        with self._lock:
-            if cache_key in self._cache:
-                self._cache.move_to_end(cache_key)
-                return self._cache[cache_key]
-        data = store.get(key)
-        if data is None:
-            raise BatchWeaveError(
-                "MISSING_OBJECT",
-                f"{key} is referenced by the log and is not in {store.uri}. If a reclaim passed meanwhile, load the head "
-                "again; otherwise restore it.",
-                {"key": key},
-            )
-        if crc32(data) != ref[3]:
-            raise BatchWeaveError(
-                "CORRUPT",
-                f"{key} does not match the reference to it. Restore it from a replica or a backup.",
-                {"key": key, "expected": ref[3], "found": crc32(data)},
-            )
-        value = decode(data, key, namespace)
-        with self._lock:
-            self._cache[cache_key] = value
-            if len(self._cache) > _CACHED_MAX:
-                self._cache.popitem(last=False)
-        return value
+
+        def load() -> tuple[Any, int]:
+            data = store.get(key)
+            if data is None:
+                raise BatchWeaveError(
+                    "MISSING_OBJECT",
+                    f"{key} is referenced by the log and is not in {store.uri}. If a reclaim passed meanwhile, load the head "
+                    "again; otherwise restore it.",
+                    {"key": key},
+                )
+            if crc32(data) != ref[3]:
+                raise BatchWeaveError(
+                    "CORRUPT",
+                    f"{key} does not match the reference to it. Restore it from a replica or a backup.",
+                    {"key": key, "expected": ref[3], "found": crc32(data)},
+                )
+            return decode(data, key, namespace), 1
+
+        return self._cache.get(f"{namespace}/{key}", load)
 
     def _descend(self, store: Store, namespace: str, levels: list[Any], step: int) -> list[Any]:
         for level, (start, refs) in enumerate(levels):

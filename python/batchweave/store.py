@@ -131,6 +131,7 @@ class RetryingStore:
     def __init__(self, store: Store, attempts_max: int = 6, first_delay: float = 0.1, delay_max: float = 10.0) -> None:
         self.inner = store
         self.uri = store.uri
+        self.is_near = getattr(store, "is_near", False)
         self._attempts_max = attempts_max
         self._first_delay = first_delay
         self._delay_max = delay_max
@@ -145,7 +146,10 @@ class RetryingStore:
         return self._attempt(lambda: self.inner.get(key))
 
     def get_range(self, key: str, start: int, length: int) -> Any:
-        first = self._attempt(lambda: self.inner.get_range(key, start, length))
+        try:
+            first = self.inner.get_range(key, start, length)
+        except BatchWeaveError as error:
+            first = self._attempt(lambda: self.inner.get_range(key, start, length), error)
         if first is None or len(first) >= length or len(first) == 0:
             return first
         whole = bytearray(first)
@@ -165,10 +169,14 @@ class RetryingStore:
     def delete(self, keys: Sequence[str]) -> None:
         self._attempt(lambda: self.inner.delete(keys))
 
-    def _attempt(self, call: Callable[[], T]) -> T:
+    def _attempt(self, call: Callable[[], T], failed: BatchWeaveError | None = None) -> T:
+        """`failed`: how the first attempt, made by the caller, ended."""
         failures = 0
         while True:
             try:
+                if failed is not None:
+                    first, failed = failed, None
+                    raise first
                 result = call()
             except BatchWeaveError as error:
                 failures += 1

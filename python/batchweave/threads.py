@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from typing import Any, Callable, Generic, Sequence, TypeVar
 
 T = TypeVar("T")
@@ -41,24 +42,46 @@ class Task(Generic[T]):
 
 
 class Pool:
-    """At most `size` threads, started one by one as there is work for them."""
+    """At most `size` threads, started one by one as there is work for them; at most `limit()` of them at a time, where it is given.
 
-    def __init__(self, size: int, name: str) -> None:
+    A thread that is done takes the next call from the line itself, so calls that are short do not wake a thread each.
+    """
+
+    def __init__(self, size: int, name: str, limit: Callable[[], int] | None = None) -> None:
         self._size = size
         self._name = name
-        self._queue: queue.SimpleQueue[Task[Any] | None] = queue.SimpleQueue()
+        self._limit = limit or (lambda: size)
+        self._line: deque[Callable[[], Any]] = deque()
+        self._wakes: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         self._threads = 0
-        self._idle = 0
+        self._active = 0
         self._lock = threading.Lock()
+
+    def post(self, call: Callable[[], Any]) -> None:
+        """Runs `call`, which must not raise, in a thread of this pool; in the order of posting."""
+        with self._lock:
+            self._line.append(call)
+            self._wake()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Something is in line."""
+        return bool(self._line)
+
+    def wake(self) -> None:
+        """Looks at the limit again: it may have risen since the last call was posted."""
+        with self._lock:
+            self._wake()
+
+    def steal(self) -> Callable[[], Any] | None:
+        """Takes the first call out of the line, to be run by the caller."""
+        with self._lock:
+            return self._line.popleft() if self._line else None
 
     def submit(self, call: Callable[[], T]) -> Task[T]:
         """Runs `call` in a thread of this pool, in the order of submission."""
         task = Task(call)
-        self._queue.put(task)
-        with self._lock:
-            if self._idle < self._queue.qsize() and self._threads < self._size:
-                self._threads += 1
-                threading.Thread(target=self._work, name=f"batchweave-{self._name}", daemon=True).start()
+        self.post(task.run)
         return task
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -72,19 +95,32 @@ class Pool:
         return first + [task.result() for task in tasks]
 
     def close(self) -> None:
-        """Ends the threads after what is queued."""
+        """Ends the threads after what is in line."""
+        self.post(self._end)
+
+    def _end(self) -> None:
         with self._lock:
             for _ in range(self._threads):
-                self._queue.put(None)
+                self._wakes.put(None)
+
+    def _wake(self) -> None:
+        """One more thread for what is in line, if there may be one. Call with the lock held."""
+        if not self._line or self._active >= min(self._size, self._limit()):
+            return
+        if self._active == self._threads:
+            self._threads += 1
+            threading.Thread(target=self._work, name=f"batchweave-{self._name}", daemon=True).start()
+        self._active += 1
+        self._wakes.put(self._line.popleft())
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            task = self._queue.get()
-            with self._lock:
-                self._idle -= 1
-            if task is None:
-                return
-            task.run()
-            del task
+        while (call := self._wakes.get()) is not None:
+            while call is not None:
+                call()
+                with self._lock:
+                    if self._line and self._active <= self._limit():
+                        call = self._line.popleft()
+                        self._wake()
+                    else:
+                        call = None
+                        self._active -= 1

@@ -1,0 +1,45 @@
+"""What many threads want and one of them fetches: the last few values by key, each loaded once however many ask for it at the same time."""
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Callable, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Once(Generic[T]):
+    """Keeps the values used last, up to a total size."""
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._size = 0
+        self._values: OrderedDict[str, tuple[T, int]] = OrderedDict()
+        self._loading: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: str, load: Callable[[], tuple[T, int]]) -> T:
+        """The value of a key; `load` gives it and its size. A failure is raised to whoever loaded; the others try themselves."""
+        while True:
+            with self._lock:
+                if (found := self._values.get(key)) is not None:
+                    self._values.move_to_end(key)
+                    return found[0]
+                if (turn := self._loading.get(key)) is None:
+                    turn = self._loading[key] = threading.Lock()
+                    turn.acquire()
+                    break
+            with turn:
+                pass  # whoever loads it has it now, or failed: look again
+        try:
+            value, size = load()
+            with self._lock:
+                self._values[key] = (value, size)
+                self._size += size
+                while self._size > self._size_max and len(self._values) > 1:
+                    self._size -= self._values.popitem(last=False)[1][1]
+            return value
+        finally:
+            with self._lock:
+                del self._loading[key]
+            turn.release()
