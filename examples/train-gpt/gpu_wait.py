@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "python")]
@@ -27,14 +27,6 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info  # noq
 from batchweave import StreamingDataset, create_namespace  # noqa: E402
 from model import Gpt  # noqa: E402
 from preprocess import VOCABULARY, rows  # noqa: E402
-
-
-def checkpointed(dataset: StreamingDataset, every: int) -> Iterator[Any]:
-    """Registers a checkpoint now and then, as a trainer does when it saves its model."""
-    for share in dataset:
-        if share.iteration % every == 0:
-            dataset.checkpoint(f"iter-{share.iteration}", share.cursor, keep_last=1)
-        yield share
 
 
 class InTrainer(IterableDataset):
@@ -51,8 +43,10 @@ class InTrainer(IterableDataset):
             yield {"input_ids": batch[:, :-1], "labels": batch[:, 1:]}
 
 
-def train(batches: Iterator[Any], args: argparse.Namespace, device: str) -> dict[str, Any]:
-    """Trains, and times how long each step waited for its batch; the first steps do not count."""
+def train(
+    batches: Iterator[Any], args: argparse.Namespace, device: str, after: Callable[[Any], None] = lambda _: None
+) -> dict[str, Any]:
+    """Trains, and times how long each step waited for its batch; the first steps do not count. `after` is part of the step."""
     torch.manual_seed(0)
     model = Gpt(VOCABULARY, args.tokens, args.width, args.layers, args.heads).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=device == "cuda")
@@ -72,6 +66,7 @@ def train(batches: Iterator[Any], args: argparse.Namespace, device: str) -> dict
         optimizer.step()
         if device == "cuda":
             torch.cuda.synchronize()  # the batch after this one is fetched beside the GPU only by prefetching
+        after(batch)
         if step >= args.warmup:
             waits.append(waited)
             steps.append(time.perf_counter() - before)
@@ -98,8 +93,16 @@ def with_batchweave(args: argparse.Namespace, device: str) -> dict[str, Any]:
         for n in range(args.processes)
     ]
     try:
-        dataset = StreamingDataset(uri, mesh={"dp": 1}, rank=0, decode="torch", policy="global-batch", wait_timeout=120)
-        result = train(checkpointed(dataset, args.every), args, device)
+        dataset = StreamingDataset(
+            uri, mesh={"dp": 1}, rank=0, decode="torch", policy="global-batch", wait_timeout=120, pin_memory=device == "cuda"
+        )
+
+        def checkpoint(share: Any) -> None:
+            """Now and then, as a trainer does when it has saved its model."""
+            if share.iteration % args.every == 0:
+                dataset.checkpoint(f"iter-{share.iteration}", keep_last=1)
+
+        result = train(iter(dataset), args, device, checkpoint)
         result["read_MB"] = round(dataset.stats()["read_bytes"] / 1e6)
         dataset.close()
         return result

@@ -47,6 +47,7 @@ class BroadcastConsumer:
         #: Ranks that get the same bytes, and whether this one reads them.
         self.peers = len(groups[tuple(kept)])
         self.is_reader = dist.get_rank() == self._source
+        self._finish = settings.get("finish")
         self._consumer = Consumer(log, place, start, **settings) if self.is_reader else None
         self.projection = Projection(
             log.spec.rows, log.spec.chunks, place.data_ranks, place.d, place.chunk_ranks, place.c,
@@ -72,7 +73,7 @@ class BroadcastConsumer:
     def __next__(self) -> Share:
         if self.leftover_rows is not None:
             raise StopIteration
-        share = self._send() if self._consumer else self._receive()
+        share = self._send() if self._consumer else self._receive()  # the reader's was finished on its threads
         self._row, self._iteration = share.next["row"], share.next["iteration"]
         return share
 
@@ -126,7 +127,10 @@ class BroadcastConsumer:
             at += length
         uuid = self._log.spec.uuid
         following = make_cursor(uuid, plan.next_row, plan.iteration + 1)
-        return Share(plan.iteration, slices, plan.rows, make_cursor(uuid, plan.row, plan.iteration), following)
+        share = Share(plan.iteration, slices, plan.rows, make_cursor(uuid, plan.row, plan.iteration), following)
+        if self._finish is not None:
+            self._finish(share)
+        return share
 
     def _share_numbers(self, numbers: list[int] | None, count: int) -> list[int]:
         tensor = self._torch.tensor(numbers if numbers is not None else [0] * count, dtype=self._torch.int64)

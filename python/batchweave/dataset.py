@@ -37,6 +37,8 @@ class StreamingDataset(_Base):
     layout:        "contiguous" or "zigzag" (Megatron's context parallelism).
     broadcast:     axes along which one rank reads for its peers over torch.distributed, such as ("tp", "pp").
     wait_timeout:  seconds to wait for a batch before WAIT_TIMEOUT.
+    pin_memory:    with decode="torch": `share["name"]` is in page-locked memory where there is a GPU, for `.to(device, non_blocking=True)`.
+    transform:     a function of a share, called on the threads that read ahead; the loop gets what it returns.
     Further settings, such as prefetch_bytes_max, are Consumer's.
     """
 
@@ -53,6 +55,8 @@ class StreamingDataset(_Base):
         group: str = DEFAULT_GROUP,
         broadcast: Sequence[str] = (),
         wait_timeout: float = 600.0,
+        pin_memory: bool = False,
+        transform: Callable[[Share], Any] | None = None,
         store_settings: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
@@ -66,6 +70,10 @@ class StreamingDataset(_Base):
         self._broadcast = tuple(broadcast)
         if any(axis not in ("tp", "pp") for axis in self._broadcast):
             raise invalid(f'broadcast can be over "tp" and "pp", whose ranks read the same bytes, not {self._broadcast}.')
+        if pin_memory and decode != "torch":
+            raise invalid('pin_memory is for tensors: use decode="torch" with it.')
+        self._pin_memory = pin_memory
+        self._transform = transform
         self._store_settings = store_settings or {}
         self._settings: dict[str, Any] = {
             "policy": policy,
@@ -144,7 +152,7 @@ class StreamingDataset(_Base):
                 return  # load_state_dict was called meanwhile
             if not self._is_in_loader:
                 self._state = share.next
-            yield share.decode(self._decode, self.uri)
+            yield share if self._is_in_loader or self._transform is None else share.value
 
     def _iterate_in_worker(self, worker: int, workers: int) -> Iterator[Any]:
         if self._broadcast:
@@ -164,22 +172,32 @@ class StreamingDataset(_Base):
         try:
             self._consumer = self._open_consumer(start, stride=workers, offset=worker if fresh else workers - 1)
             for share in self._consumer:
-                share.decode(self._decode, self.uri)
                 self._worker_state = share.next
                 self._shared[_YIELDED] = pass_id
-                yield share
+                yield share if self._is_in_loader or self._transform is None else share.value
         except BatchWeaveError as error:
             if not self._is_in_loader:
                 raise
             yield error  # torch would make a RuntimeError of it; the loader raises it as it is
 
     def _open_consumer(self, start: Any, **worker: Any) -> Any:
-        settings = {**self._settings, **worker}
+        settings = {**self._settings, **worker, "finish": self._finish}
+        if self._decode in ("numpy", "torch"):
+            settings["finish_copies"] = 1
         if self._broadcast:
             from .broadcast import BroadcastConsumer
 
             return BroadcastConsumer(self.namespace.log, self.place, start, self._broadcast, settings)
         return Consumer(self.namespace.log, self.place, start, **settings)
+
+    def _finish(self, share: Share) -> None:
+        """From bytes to what the loop gets; on the threads that read ahead, so that the loop finds it done."""
+        if _worker_info() is None:
+            share.finish(self._decode, self.uri, self._pin_memory and _has_gpu())
+        else:
+            share.decode(self._decode, self.uri)  # CUDA must not be touched there, and rows travel to the trainer as they are
+        if self._transform is not None:
+            share.value = self._transform(share)
 
     def _resolved_start(self) -> dict[str, Any]:
         """The start as a cursor; looked up once, so that all workers of this dataset begin at the same row."""
@@ -296,7 +314,15 @@ class _Tag:
     def __call__(self, share: Any) -> tuple[Any, Any]:
         if isinstance(share, BatchWeaveError):
             return share, None
-        return share.next, self._collate(share) if self._collate else share
+        if self._collate:
+            return share.next, self._collate(share)
+        return share.next, share if share.value is None else share.value
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def _worker_info() -> Any:

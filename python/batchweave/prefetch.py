@@ -129,6 +129,7 @@ class Prefetch:
         """Does a piece of the work itself instead of waiting for it, where that is quicker. Call without the lock."""
         call = self._pool.steal() if self._is_quick else None
         if call is None:
+            self._pool.wake()  # what was left in line for this thread while it was quick is the others' now
             return False
         self._helped_at = math.inf
         call()
@@ -179,6 +180,8 @@ class Prefetch:
                     with self.changed:
                         self.leftover_rows = max(0, end - plan.row)
                         self.changed.notify_all()
+                        while self._pool.is_waiting:
+                            self._wait()
                     return
                 slot = Slot(plan, manifest)
                 with self.changed:
@@ -200,7 +203,7 @@ class Prefetch:
 
     def _wait(self, timeout: float | None = None) -> None:
         self._check()
-        if self._pool.is_waiting and self._is_quick:
+        if self._pool.is_waiting:
             self._room.wait(2 * _ABSENT_S if timeout is None else min(timeout, 2 * _ABSENT_S))
             self._pool.wake()
         else:

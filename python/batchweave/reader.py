@@ -36,6 +36,12 @@ class Slice(NamedTuple):
     bytes: Any
 
 
+class Slices(list[Slice]):
+    """The slices of one share. `joined`: all their bytes, where they have one length and lie one after another."""
+
+    joined: Any = None
+
+
 class _Part(NamedTuple):
     """What is wanted of one object: (position in the cells, entry), and the range reads that bring it; or all its bytes."""
 
@@ -132,7 +138,8 @@ class SliceReader:
 
     def fetch(self, prepared: Prepared) -> list[Slice]:
         """Reads what was prepared, in the order of its cells."""
-        slices: list[Any] = [None] * len(prepared.cells)
+        slices: Any = Slices([None] * len(prepared.cells))  # type: ignore[list-item]
+        only = prepared.parts[0] if len(prepared.parts) == 1 and len(prepared.parts[0].ranges) == 1 else None
 
         def read(part: _Part, offset: int, length: int, members: list[int]) -> None:
             def cut(data: Any) -> None:
@@ -143,6 +150,8 @@ class SliceReader:
                     stored = view[begin : begin + entry.length]
                     check_slice(stored, part.key, entry)
                     slices[at] = Slice(*prepared.cells[at], decode_slice(stored, part.key, entry))
+                if part is only and all(e.encoding == 0 and e.length * len(slices) == len(view) for _, e in part.wanted):
+                    slices.joined = view
 
             if part.body is not None:
                 try:

@@ -5,6 +5,7 @@ from typing import Any, Callable, Mapping, Sequence, Union
 
 from .errors import BatchWeaveError, invalid
 from .reader import Slice
+from .stacking import stack_rows
 from .tensors import decode_safetensors, to_numpy, to_torch
 
 #: "bytes": as they are; "numpy", "torch": tensors of the safetensors layout by name, without copying; or your own function.
@@ -16,11 +17,10 @@ class Share:
 
     iteration: the same number on every rank, whatever the mesh.
     slices:    rows ascending, chunks within a row in the order of the sequence.
-    data:      the decoded slices, in the same order.
     cursor:    where this iteration began; next: where the following one begins, to be saved with the model.
     """
 
-    __slots__ = ("iteration", "slices", "rows", "cursor", "next", "data", "_batch")
+    __slots__ = ("iteration", "slices", "rows", "cursor", "next", "value", "_data", "_batch", "_decode", "_where")
 
     def __init__(
         self,
@@ -36,14 +36,18 @@ class Share:
         self.rows = rows
         self.cursor = cursor
         self.next = next
-        self.data = data
+        self._data = data
+        self._decode: Decode = "bytes"
+        self._where = "this slice"
+        #: What the dataset's `transform` made of this share.
+        self.value: Any = None
         self._batch: dict[str, Any] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # From a worker process of a DataLoader to the trainer: views of larger buffers become bytes of their own; what was
         # decoded to tensors travels as tensors, and the bytes they were made of stay behind.
-        keep = [s._replace(bytes=None if self.data else bytes(s.bytes)) for s in self.slices]
-        return (Share, (self.iteration, keep, self.rows, self.cursor, self.next, self.data))
+        keep = [s._replace(bytes=None if self._data else bytes(s.bytes)) for s in self.slices]
+        return (_restore, (self.iteration, keep, self.rows, self.cursor, self.next, self._data, self._batch, self.value))
 
     def __repr__(self) -> str:
         return f"Share(iteration={self.iteration}, rows={self.rows}, slices={len(self.slices)})"
@@ -53,9 +57,37 @@ class Share:
         """Bytes of all slices."""
         return sum(len(s.bytes) for s in self.slices if s.bytes is not None)
 
+    @property
+    def data(self) -> list[Any] | None:
+        """The decoded slices, in the order of `slices`; None before `decode`."""
+        if self._data is None and self._batch is not None:
+            self.decode(self._decode, self._where)
+        return self._data
+
     def decode(self, decode: Decode, where: str = "this slice") -> "Share":
         """Fills `data`."""
-        self.data = [decode_bytes(s.bytes, decode, f"slice {s.step}/{s.row}/{s.chunk} of {where}") for s in self.slices]
+        self._data = [decode_bytes(s.bytes, decode, f"slice {s.step}/{s.row}/{s.chunk} of {where}") for s in self.slices]
+        return self
+
+    def finish(self, decode: Decode, where: str, pin_memory: bool = False) -> "Share":
+        """All that can be done before the loop asks: decodes, and stacks the rows of named tensors, into page-locked memory where it
+        is asked for. Runs on the threads that read ahead. `data`, which few need beside the stacked rows, is decoded when asked for.
+        """
+        self._decode, self._where = decode, where
+        joined = getattr(self.slices, "joined", None)
+        if decode in ("torch", "numpy") and joined is not None:
+            kind: Any = decode
+            self._batch = stack_rows(joined, len(self.slices), self.rows, kind, where)
+        if self._batch is None:
+            self.decode(decode, where)
+            if not self._data or not isinstance(self._data[0], Mapping):
+                return self
+            try:
+                self.batch()
+            except BatchWeaveError:
+                return self  # rows that do not stack are the trainer's to join; it is told when it asks for them stacked
+        if pin_memory and self._batch is not None:
+            self._batch = {name: _pin(tensor) for name, tensor in self._batch.items()}
         return self
 
     def batch(self) -> dict[str, Any]:
@@ -64,22 +96,37 @@ class Share:
         A tensor of shape [T] or [1, T] in each slice becomes [rows, T of all chunks]. One slice alone is not copied.
         """
         if self._batch is None:
-            if not self.data or not all(isinstance(d, Mapping) for d in self.data):
+            data = self._data
+            if not data or not all(isinstance(d, Mapping) for d in data):
                 raise invalid('This share holds no tensors by name; read with decode="numpy" or "torch", or use share.data.')
-            per_row = len(self.data) // self.rows
-            rows = [self.data[i : i + per_row] for i in range(0, len(self.data), per_row)]
-            self._batch = {name: _join(name, [[chunk[name] for chunk in row] for row in rows]) for name in self.data[0]}
+            per_row = len(data) // self.rows
+            rows = [data[i : i + per_row] for i in range(0, len(data), per_row)]
+            self._batch = {name: _join(name, [[chunk[name] for chunk in row] for row in rows]) for name in data[0]}
         return self._batch
 
     def __getitem__(self, name: str) -> Any:
         return self.batch()[name]
 
     def __contains__(self, name: object) -> bool:
-        return bool(self.data) and isinstance(self.data[0], Mapping) and name in self.data[0]  # type: ignore[index]
+        if self._batch is not None:
+            return name in self._batch
+        return bool(self._data) and isinstance(self._data[0], Mapping) and name in self._data[0]  # type: ignore[index]
 
     def keys(self) -> list[str]:
         """Names of the tensors."""
         return list(self.batch())
+
+
+def _pin(tensor: Any) -> Any:
+    import torch
+
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
+
+
+def _restore(*fields: Any) -> Share:
+    share = Share(*fields[:6])
+    share._batch, share.value = fields[6:]
+    return share
 
 
 def _join(name: str, rows: list[list[Any]]) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import struct
 import warnings
+from functools import lru_cache
 from typing import Any, Mapping, NamedTuple
 
 from .errors import BatchWeaveError, invalid
@@ -26,7 +27,12 @@ _TORCH = {
     "C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2", "F8_E8M0": "float8_e8m0fnu",
 }
 _HEADER_BYTES_MAX = 100_000_000
+_REMEMBERED_BYTES_MAX = 16_384
 _METADATA = "__metadata__"
+
+
+#: Name, dtype, shape, first byte and the one behind the last, of a tensor in a header.
+Entry = tuple[str, str, tuple[int, ...], int, int]
 
 
 class Tensor(NamedTuple):
@@ -56,55 +62,78 @@ def _elements(shape: tuple[int, ...]) -> int:
 def decode_safetensors(data: Any, where: str = "this slice") -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors by name, and the texts that travel with them. Checks everything before it gives anything."""
     view = memoryview(data)
+    entries, metadata, at = _read_header(view, where)
+    body = view[at:]
+    return {name: Tensor(dtype, shape, body[begin:end]) for name, dtype, shape, begin, end in entries}, dict(metadata)
+
+
+def read_layout(data: Any, where: str) -> tuple[tuple[Entry, ...], int]:
+    """(name, dtype, shape, begin, end) of every tensor, checked, and where their bytes begin."""
+    entries, _, at = _read_header(memoryview(data), where)
+    return entries, at
+
+
+def _read_header(view: memoryview, where: str) -> tuple[tuple[Entry, ...], dict[str, str], int]:
     if len(view) < 8:
         raise _not_tensors(where, f"it has only {len(view)} bytes")
     (header_bytes,) = struct.unpack_from("<Q", view)
     if header_bytes > _HEADER_BYTES_MAX or 8 + header_bytes > len(view):
         raise _not_tensors(where, f"it claims a header of {header_bytes} bytes")
-    raw = bytes(view[8 : 8 + header_bytes])
+    at = 8 + header_bytes
+    raw = bytes(view[8:at])
+    try:
+        # Rows of one batch have the same header nearly always: it is checked once.
+        return (*(_layout_again if len(raw) <= _REMEMBERED_BYTES_MAX else _layout)(raw, len(view) - at), at)
+    except _NotTensors as error:
+        raise _not_tensors(where, str(error)) from None
+
+
+class _NotTensors(Exception):
+    """What is wrong with a header; never seen outside."""
+
+
+def _layout(raw: bytes, body_bytes: int) -> tuple[tuple[Entry, ...], dict[str, str]]:
+    """(name, dtype, shape, begin, end) of every tensor of a header, and the texts in it."""
     if raw[:1] != b"{":
-        raise _not_tensors(where, "its header does not begin with a brace")
+        raise _NotTensors("its header does not begin with a brace")
     try:
         header = load_json(raw)
     except ValueError:
-        raise _not_tensors(where, "its header is not JSON") from None
-    body = view[8 + header_bytes :]
+        raise _NotTensors("its header is not JSON") from None
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise _not_tensors(where, f"{_METADATA} is not strings by name")
-    tensors: dict[str, Tensor] = {}
-    ranges: list[tuple[int, int, str]] = []
-    for name, value in header.items():
-        dtype, shape, begin, end = _decode_entry(name, value, where)
-        tensors[name] = Tensor(dtype, shape, body[begin:end])
-        ranges.append((begin, end, name))
+        raise _NotTensors(f"{_METADATA} is not strings by name")
+    entries = tuple((name, *_decode_entry(name, value)) for name, value in header.items())
     offset = 0
-    for begin, end, name in sorted(ranges):
+    for name, _, _, begin, end in sorted(entries, key=lambda entry: (entry[3], entry[4], entry[0])):
         if begin != offset:
             fault = "overlaps another" if begin < offset else "leaves a hole before it"
-            raise _not_tensors(where, f"tensor {json.dumps(name)} {fault}")
+            raise _NotTensors(f"tensor {json.dumps(name)} {fault}")
         offset = end
-    if offset != len(body):
-        raise _not_tensors(where, f"its tensors take {offset} bytes of {len(body)}")
-    return tensors, metadata
+    if offset != body_bytes:
+        raise _NotTensors(f"its tensors take {offset} bytes of {body_bytes}")
+    return entries, metadata
 
 
-def _decode_entry(name: str, value: Any, where: str) -> tuple[str, tuple[int, ...], int, int]:
+_layout_again = lru_cache(maxsize=256)(_layout)
+
+
+def _decode_entry(name: str, value: Any) -> tuple[str, tuple[int, ...], int, int]:
     what = f"tensor {json.dumps(name)}"
     entry = value if isinstance(value, dict) else {}
     dtype: Any = entry.get("dtype")
     shape: Any = entry.get("shape")
     offsets: Any = entry.get("data_offsets")
     if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
-        raise _not_tensors(where, f"{what} has the dtype {json.dumps(dtype)}, which is not known")
+        raise _NotTensors(f"{what} has the dtype {json.dumps(dtype)}, which is not known")
     if not _whole(shape):
-        raise _not_tensors(where, f"the shape of {what} is not whole numbers")
+        raise _NotTensors(f"the shape of {what} is not whole numbers")
     if not _whole(offsets) or len(offsets) != 2:
-        raise _not_tensors(where, f"the offsets of {what} are not two whole numbers")
+        raise _NotTensors(f"the offsets of {what} are not two whole numbers")
     begin, end = offsets
     expected = _elements(tuple(shape)) * DTYPE_BYTES[dtype]
     if end - begin != expected:
-        raise _not_tensors(where, f"{what} has {end - begin} bytes, its shape and dtype make {expected}")
+        raise _NotTensors(f"{what} has {end - begin} bytes, its shape and dtype make {expected}")
     return dtype, tuple(shape), begin, end
 
 
@@ -164,31 +193,39 @@ def _as_tensor(name: str, value: Any) -> Tensor:
     return Tensor(dtype, shape, data)
 
 
+def numpy_type(dtype: str) -> str:
+    """numpy's name of a dtype. Those that it lacks (bfloat16, 8-bit floats) come as uint16 and uint8."""
+    return _NUMPY.get(dtype, "<u2" if dtype == "BF16" else "u1")
+
+
+def torch_type(dtype: str) -> Any:
+    """torch's dtype."""
+    found = getattr(_module("torch"), _TORCH[dtype], None)
+    if found is None:
+        raise BatchWeaveError("UNSUPPORTED_ENCODING", f"This torch has no dtype for {dtype}. Install a newer torch.", {})
+    return found
+
+
 def to_numpy(tensor: Tensor) -> Any:
-    """A numpy array over the same bytes. Types that numpy lacks (bfloat16, 8-bit floats) come as uint16 and uint8."""
-    numpy = _module("numpy")
-    dtype = _NUMPY.get(tensor.dtype, "<u2" if tensor.dtype == "BF16" else "u1")
-    return numpy.frombuffer(tensor.data, dtype=dtype).reshape(tensor.shape)
+    """A numpy array over the same bytes."""
+    return _module("numpy").frombuffer(tensor.data, dtype=numpy_type(tensor.dtype)).reshape(tensor.shape)
 
 
 def to_torch(tensor: Tensor) -> Any:
     """A torch tensor over the same bytes. They may be read-only: clone before changing it in place."""
-    torch = _module("torch")
-    dtype = getattr(torch, _TORCH[tensor.dtype], None)
-    if dtype is None:
-        raise BatchWeaveError(
-            "UNSUPPORTED_ENCODING", f"This torch has no dtype for {tensor.dtype}. Install a newer torch.", {}
-        )
+    torch, dtype = _module("torch"), torch_type(tensor.dtype)
     if len(tensor.data) == 0:
         return torch.empty(tensor.shape, dtype=dtype)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given buffer is not writable")
-        return torch.frombuffer(tensor.data, dtype=dtype).reshape(tensor.shape)
+    return torch.frombuffer(tensor.data, dtype=dtype).reshape(tensor.shape)
 
 
+@lru_cache(maxsize=None)
 def _module(name: str) -> Any:
     import importlib
 
+    if name == "torch":
+        # Once and for all: a filter for the time of a call would be seen, or taken away, by other threads.
+        warnings.filterwarnings("ignore", message="The given buffer is not writable")
     try:
         return importlib.import_module(name)
     except ImportError:

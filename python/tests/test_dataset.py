@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 import warnings
 from pathlib import Path
@@ -111,6 +113,66 @@ class Plain(Files):
         self.assertTrue(numpy.shares_memory(share.data[0]["input_ids"], whole), "without copying")
         back = encode_safetensors({"x": numpy.arange(3, dtype="i8"), "y": numpy.ones((2, 2), "f4")})
         self.assertEqual(back, encode_safetensors({"x": Tensor("I64", (3,), numpy.arange(3).astype("<i8").tobytes()), "y": Tensor("F32", (2, 2), numpy.ones(4, "<f4").tobytes())}))
+
+
+    def test_a_transform_runs_ahead_and_the_state_is_that_of_what_the_loop_got(self) -> None:
+        threads = set()
+
+        def transform(share: Any) -> tuple[int, int]:
+            threads.add(threading.current_thread().name)
+            return share.iteration, len(share.slices)
+
+        dataset = self.dataset(transform=transform)
+        seen = []
+        for value in dataset:
+            seen.append(value)
+            time.sleep(0.002)
+            self.assertEqual(dataset.state_dict()["iteration"], len(seen))
+        self.assertEqual(seen, [(i, 2) for i in range(60)])
+        self.assertNotEqual(threads, {threading.current_thread().name}, "it runs on the threads that read ahead")
+
+    def test_what_cannot_be_decoded_fails_in_its_turn_and_can_be_tried_again(self) -> None:
+        fail = [True]
+
+        def decode(data: Any) -> bytes:
+            if fail[0] and b"input_ids" in bytes(data) and data[-17:-13] == (5_200).to_bytes(4, "little"):
+                raise ValueError("broken row")
+            return bytes(data)
+
+        dataset = self.dataset(decode=decode, policy="global-batch")
+        seen = []
+        with self.assertRaisesRegex(ValueError, "broken row"):
+            for share in dataset:
+                seen.append(share.iteration)
+        fail[0] = False
+        seen += [share.iteration for share in dataset]
+        self.assertEqual(seen, list(range(30)))
+
+    @needs_numpy
+    def test_stacked_in_one_go_as_row_by_row(self) -> None:
+        from batchweave.reader import Slice, Slices
+        from batchweave.share import Share
+
+        kinds = ["numpy", "torch"] if HAS_TORCH else ["numpy"]
+        shapes: list[tuple[tuple[int, ...], int]] = [((6,), 1), ((6,), 2), ((1, 6), 2), ((2, 3), 2), ((3, 2, 4), 1), ((3, 2, 4), 2), ((), 1), ((0, 4), 1)]
+        for kind in kinds:
+            for shape, chunks in shapes:
+                elements = 1
+                for n in shape:
+                    elements *= n
+                rows = [
+                    encode_safetensors({"x": Tensor("I32", shape, os.urandom(4 * elements)), "m": Tensor("U8", (3,), b"abc")})
+                    for _ in range(4 * chunks)
+                ]
+                slices = Slices(Slice(0, i // chunks, i % chunks, row) for i, row in enumerate(rows))
+                single = Share(0, slices, 4, {}, {}).finish(kind, "a test")
+                joined = Slices(slices)
+                joined.joined = memoryview(bytearray(b"".join(rows)))
+                at_once = Share(0, joined, 4, {}, {}).finish(kind, "a test")
+                for name in ("x", "m"):
+                    self.assertEqual(at_once[name].shape, single[name].shape, (kind, shape, chunks))
+                    self.assertEqual(at_once[name].tolist(), single[name].tolist(), (kind, shape, chunks))
+                self.assertEqual(len(at_once.data or []), 4 * chunks, "still to be had row by row")
 
 
 @needs_torch
