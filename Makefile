@@ -1,4 +1,4 @@
-# Needs Node 20 or newer, make and python3; everything else is installed by npm from the lock file.
+# Needs Node 20.19 or newer, make and python3; everything else is installed by npm from the lock file.
 .PHONY: build test test-stores verify demo bench sim chaos clean
 
 # Reinstalled when the lock file is newer. The build is a step of its own, so install scripts are not run here.

@@ -2,14 +2,15 @@
 import type { LagObserver, ReclaimLoopObserver, ReclaimReport } from "./lifecycle/index.js";
 import type { Metrics } from "./observe/index.js";
 
-/** Counts a producer's waits for a checkpoint. */
-export function lagMetrics(metrics: Metrics, producer: string): LagObserver {
+/** Counts a producer's waits for a checkpoint, and tells of each. */
+export function lagMetrics(metrics: Metrics, producer: string, tell?: (message: string) => void): LagObserver {
   const waiting = (steps: number): void =>
     metrics.set("batchweave_producer_lag_wait_steps", "Steps ahead of the checkpoints while waiting, else 0.", steps, {
       producer,
     });
   return {
-    onLagWait: ({ lag }) => {
+    onLagWait: ({ lag, message }) => {
+      tell?.(message);
       metrics.count("batchweave_producer_lag_waits_total", "Times a producer had to wait for a checkpoint.");
       waiting(lag);
     },

@@ -37,7 +37,7 @@ import {
   verifyLog,
 } from "./lifecycle/index.js";
 import { lagMetrics, reclaimMetrics } from "./lifecycle-metrics.js";
-import { type Log, laneNumber } from "./log/index.js";
+import { type Log, laneNumber, type Takeover } from "./log/index.js";
 import { type InfoOptions, type NamespaceInfo, readInfo } from "./namespace-info.js";
 import type { Metrics } from "./observe/index.js";
 import { Producer, type ProducerObserver, type ProducerSettings } from "./producer/index.js";
@@ -47,11 +47,16 @@ import type { CallOptions, ObjectStore } from "./store/index.js";
 export interface ProducerOptions extends ProducerSettings {
   /** Stable id; whoever opens it last holds it. In lanes order: `lane-0`, `lane-1`… */
   readonly id: string;
-  /** False: refuse with FENCED when another process opens the id at the same time, instead of fencing it. */
-  readonly takeover?: boolean | undefined;
+  /**
+   * False: refuse with FENCED when another process opens the id at the same time, instead of fencing it. `"when-quiet"`: also when the id was opened
+   * or wrote within the last 30 seconds, so that a job which is started twice by mistake does not fence itself.
+   */
+  readonly takeover?: Takeover | undefined;
   readonly cadence?: CadenceSettings | undefined;
   /** How the producer waits while it is `maxLag` steps ahead of the checkpoints. */
   readonly lag?: LagSettings | undefined;
+  /** Told, in a sentence, when the producer begins to wait for a checkpoint. */
+  readonly onLagWait?: ((message: string) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -70,6 +75,8 @@ export interface ConsumerOptions extends ConsumerSettings {
   readonly group?: string | undefined;
   /** When a rank that waits for a step nobody may build gives up. */
   readonly lag?: LagSettings | undefined;
+  /** Told, in a sentence, when this rank begins to wait for a step that no producer may build before a checkpoint is registered. */
+  readonly onLagWait?: ((message: string) => void) | undefined;
   /** Rank 0 of the job also reclaims, for as long as its consumer is open. Default: nobody does. */
   readonly reclaim?: ReclaimLoopSettings | boolean | undefined;
   /** Where mesh and rank come from when they are not given. Default: the process's own environment. */
@@ -118,21 +125,21 @@ export class Namespace {
 
   /** Opens a producer id, fencing whoever held it, and reads its resume point. */
   async producer(options: ProducerOptions): Promise<Producer> {
-    const { id, takeover, cadence, lag, signal, ...settings } = options;
+    const { id, takeover, cadence, lag, onLagWait, signal, ...settings } = options;
     assertName(id, "Producer id");
     const { order } = this.#log.spec;
     if (order.kind === "lanes") laneNumber(id, order.lanes);
     const opening = await this.#log.open(id, { signal, takeover });
     const publisher = createPublisher(this.#log, cadence, this.#publisherMetrics());
-    const gate = lagGate(this.#log, lag, lagMetrics(this.metrics, id));
+    const gate = lagGate(this.#log, lag, lagMetrics(this.metrics, id, onLagWait));
     return new Producer({ log: this.#log, opening, publisher, observer: this.#producerMetrics(), gate }, settings);
   }
 
   /** Opens one rank's view of the log. Mesh and rank default to what the launcher of the job says in the environment. */
   async consumer(options: ConsumerOptions = {}): Promise<Consumer> {
-    const { environment = process.env, signal, group, lag, reclaim: reclaiming, ...settings } = options;
+    const { environment = process.env, signal, group, lag, onLagWait, reclaim: reclaiming, ...settings } = options;
     const observer = consumerMetrics(this.metrics, this.grid);
-    const watch = starvationWatch(this.#log, lag);
+    const watch = starvationWatch(this.#log, lag, { onStarve: ({ message }) => onLagWait?.(message) });
     const ended = new AbortController();
     const consumer = await openConsumer(this.#log, settings, {
       environment,

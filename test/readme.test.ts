@@ -36,6 +36,16 @@ test("every TypeScript block of README.md stands in the example that it names", 
   }
 });
 
+test("README.md and CONTRIBUTING.md ask for the Node that package.json asks for", () => {
+  const { engines } = JSON.parse(readText("package.json")) as { engines: { node: string } };
+  const least = engines.node.replace(">=", "");
+  expect(readText("README.md")).toContain(`Needs Node ${least} or newer`);
+  expect(readText("CONTRIBUTING.md")).toContain(`users of the package: ${least}`);
+  const own = /You need Node ([\d.]+) or newer/.exec(readText("CONTRIBUTING.md"))?.[1] as string;
+  expect(readText("README.md")).toContain(`a clone is built and tested with ${own} or newer`);
+  expect(readText("Makefile")).toContain(`Needs Node ${own} or newer`);
+});
+
 test("what the first example writes, the second reads: every rank its own, all ranks everything, from a saved cursor too", () => {
   expect(example("write", uri)).toEqual([`32 batches are in ${uri}`]);
   const ranks = [0, 1, 2, 3].map((rank) => example("read", uri, String(rank), "2"));

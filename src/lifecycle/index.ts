@@ -25,6 +25,7 @@ export {
   type LagSettings,
   lagGate,
   type Starvation,
+  type StarvationObserver,
   type StarvationWatch,
   starvationWatch,
 } from "./lag-gate.js";

@@ -4,7 +4,7 @@ import { BatchWeaveError } from "../errors.js";
 import type { Manifest } from "../format/index.js";
 import { type Log, stageSettings } from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
-import { type Lag, lagDeadlock, measureLag } from "./lag.js";
+import { describeLagWait, type Lag, lagDeadlock, measureLag } from "./lag.js";
 
 /** Settings of {@link lagGate} and {@link starvationWatch}. */
 export interface LagSettings {
@@ -12,7 +12,11 @@ export interface LagSettings {
   readonly pollDelayMs?: number | undefined;
   /** A producer that waited so long while no checkpoint moved fails with LAG_DEADLOCK. Default 6 hours. */
   readonly waitMsMax?: number | undefined;
-  /** A rank that waits for a step that no producer may build tells so, and fails, after this. Default 10,000. */
+  /**
+   * A rank that waits for a step that no producer may build fails after this, and makes producers fail. 0 where a rank registers its checkpoints
+   * itself before it asks for more: then none can be on its way. Default 10,000 when the last two checkpoints were further apart than what
+   * producers may build, else 60,000: a checkpoint may still be being saved.
+   */
   readonly deadlockMs?: number | undefined;
 }
 
@@ -23,6 +27,8 @@ export interface LagObserver {
     readonly maxLag: number;
     readonly group: string | undefined;
     readonly checkpointStep: number;
+    /** All of it in a sentence. */
+    readonly message: string;
   }): void;
   onLagResume?(event: { readonly waitedMs: number }): void;
 }
@@ -87,7 +93,14 @@ export function lagGate(log: Log, settings: LagSettings = {}, observer: LagObser
       if (begunMs === undefined) {
         begunMs = nowMs;
         options?.onWait?.();
-        observer.onLagWait?.({ lag: lag.steps + pending(), maxLag, group: lag.group, checkpointStep: lag.from });
+        const message = describeLagWait("producer", maxLag, lag, manifest.steps.end);
+        observer.onLagWait?.({
+          lag: lag.steps + pending(),
+          maxLag,
+          group: lag.group,
+          checkpointStep: lag.from,
+          message,
+        });
       }
       if (lag.from !== from) {
         from = lag.from;
@@ -118,6 +131,19 @@ function isStarving(manifest: Manifest): boolean {
   return manifest.starving !== undefined && manifest.starving === manifest.steps.end;
 }
 
+const likelyDeadlockMs = 10_000;
+const savingMs = 60_000;
+
+/** How long a rank waits before it calls it a deadlock: briefly, when the next checkpoint is further away than the log may grow. */
+function patienceMs({ from, interval }: Lag, end: number): number {
+  return interval !== undefined && from + interval > end ? likelyDeadlockMs : savingMs;
+}
+
+/** Told, at once, when a rank begins to wait for a step that no producer may build before a checkpoint is registered. */
+export interface StarvationObserver {
+  onStarve?(event: { readonly step: number; readonly message: string }): void;
+}
+
 /** What a rank waits for. */
 export interface Starvation {
   /** The first step it needs that is not visible. */
@@ -135,11 +161,14 @@ export type StarvationWatch = (starvation: Starvation, options?: CallOptions) =>
  * checkpoint is live at all) and the rank has read everything, none will come. It commits that it starves, so that producers fail
  * with the same words instead of waiting, and fails.
  */
-export function starvationWatch(log: Log, settings: LagSettings = {}): StarvationWatch {
-  const deadlockMs = settings.deadlockMs ?? 10_000;
+export function starvationWatch(
+  log: Log,
+  settings: LagSettings = {},
+  observer: StarvationObserver = {},
+): StarvationWatch {
   const { rows } = log.spec.grid;
+  let toldOf = -1;
   return async ({ step, waitedMs, group }, options) => {
-    if (waitedMs < deadlockMs) return;
     const isStuck = (manifest: Manifest, lag: Lag): boolean => {
       const maxLag = manifest.settings?.maxLag;
       const ownIsSlowest = lag.groups <= 1 || lag.group === group;
@@ -148,7 +177,14 @@ export function starvationWatch(log: Log, settings: LagSettings = {}): Starvatio
       );
     };
     const known = await log.head.newest(options);
-    if (!isStuck(known, measureLag(known, rows))) return;
+    const knownLag = measureLag(known, rows);
+    if (!isStuck(known, knownLag)) return;
+    const { end } = known.steps;
+    if (toldOf !== end) {
+      toldOf = end;
+      observer.onStarve?.({ step, message: describeLagWait("rank", known.settings?.maxLag ?? 0, knownLag, end) });
+    }
+    if (waitedMs < (settings.deadlockMs ?? patienceMs(knownLag, end))) return;
     const { manifest, result } = await log.commit<undefined, boolean>(
       {
         by: "report starvation",

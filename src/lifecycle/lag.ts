@@ -33,6 +33,17 @@ export function measureLag(manifest: Manifest, rows: number): Lag {
   return { steps: end - from, from, group: slowest?.group, groups, interval: slowest?.interval };
 }
 
+/** What one side waits for, in a sentence, at the moment it begins to wait. */
+export function describeLagWait(who: "producer" | "rank", maxLag: number, lag: Lag, end: number): string {
+  const newest =
+    lag.group === undefined
+      ? `no checkpoint is live, and the log begins at step ${lag.from}`
+      : `the newest checkpoint of group ${lag.group} is at step ${lag.from}`;
+  const waits =
+    who === "producer" ? "Waiting for a checkpoint" : `Waiting for step ${end}, and producers for a checkpoint`;
+  return `${waits}: they may be maxLag = ${maxLag} steps ahead of it, the log ends at step ${end}, and ${newest}.`;
+}
+
 /** LAG_DEADLOCK, in the same words on both sides. */
 export function lagDeadlock(who: string, manifest: Manifest, lag: Lag, waitedMs: number): BatchWeaveError {
   const maxLag = manifest.settings?.maxLag ?? 0;

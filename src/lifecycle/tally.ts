@@ -96,9 +96,11 @@ export class Tally {
     if (objects.length === 0) return;
     // Manifest names come back after a namespace was made again; all other names are unique.
     if (objects[0]?.kind === "manifest") await assertSameNamespace(this.#log, { signal: this.#signal });
+    // Nothing depends on them: what a power failure brings back is below the cutoff and the boundary, and goes with the next full run. Were
+    // it synced, every reclaim would stand in the way of the producers' own syncs.
     await this.#log.store.delete(
       objects.map((o) => o.key),
-      { signal: this.#signal },
+      { hint: true, signal: this.#signal },
     );
     this.#observer.onDeleted?.(objects);
   }

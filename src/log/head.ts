@@ -18,6 +18,8 @@ import { BoundaryChain } from "./boundary-chain.js";
 
 const listPageMax = 1_000;
 const loadAttemptsMax = 100;
+/** Listings in a row, two seconds of them, that show no manifest where there must be one. */
+const absencesMax = 20;
 
 /**
  * The one way to a manifest. *Verified* means: a look at the boundary, begun after the manifest was read, showed it above.
@@ -53,8 +55,9 @@ export class Head {
   /** Finds the head without any earlier knowledge: LIST finds a candidate, a look vouches for it, probing forward makes it the head. */
   async load(options?: CallOptions): Promise<Manifest> {
     await this.boundary.assertIntact(options);
-    for (let attempt = 0; attempt < loadAttemptsMax; attempt++) {
-      const candidate = await this.#candidate(options);
+    let absences = 0;
+    for (let attempt = 0; attempt < loadAttemptsMax && absences < absencesMax; attempt++) {
+      const { version: candidate, isListed } = await this.#candidate(options);
       const manifest = candidate === 0 ? genesisManifest(this.#spec) : await this.read(candidate, options);
       if (manifest) {
         await this.boundary.jump(manifest.boundaryHint, options);
@@ -64,12 +67,14 @@ export class Head {
           return await this.#probeForward(options);
         }
       }
+      // Nothing at all above the boundary, where the head must be: a listing may be late, but not for long.
+      if (!isListed) absences++;
       // Listed and then deleted, or a zombie below the boundary: list again.
       await this.#env.sleep(10 * attempt, options?.signal);
     }
     throw new BatchWeaveError(
       "MISSING_OBJECT",
-      `No manifest above the boundary ${this.boundary.newest.upTo} can be found in ${this.#store.uri}; the head is never deleted. Restore ${manifestPrefix}.`,
+      `No manifest above the boundary ${this.boundary.newest.upTo} can be found in ${this.#store.uri}; the head is never deleted by us. Restore ${manifestPrefix} as it was, and write nothing here before.`,
       { boundary: this.boundary.newest },
     );
   }
@@ -132,8 +137,8 @@ export class Head {
     }
   }
 
-  /** Highest listed version, or 0. A hint: it may be stale, deleted or a zombie. */
-  async #candidate(options?: CallOptions): Promise<Version> {
+  /** Highest listed version; when none is listed the newest known, or 0. A hint: it may be stale, deleted or a zombie. */
+  async #candidate(options?: CallOptions): Promise<{ version: Version; isListed: boolean }> {
     const floor = asVersion(Math.max(this.boundary.newest.upTo, this.#newest?.version ?? 0));
     const page = await this.#store.list(manifestPrefix, {
       ...options,
@@ -141,8 +146,9 @@ export class Head {
       startAfter: manifestKey(floor),
       limit: listPageMax,
     });
-    const last = lastVersion(page.objects) ?? this.#newest?.version ?? asVersion(0);
-    return page.more ? await this.#gallop(last, options) : last;
+    const listed = lastVersion(page.objects);
+    const version = listed ?? this.#newest?.version ?? asVersion(0);
+    return { version: page.more ? await this.#gallop(version, options) : version, isListed: listed !== undefined };
   }
 
   /**

@@ -12,6 +12,7 @@ export { Draft } from "./draft.js";
 export { Head } from "./head.js";
 export { type Intents, listIntents, publishIntent, spentIntents } from "./intents.js";
 export { type BatchesResult, Log, type LogParts, type Opening } from "./log.js";
+export type { Takeover } from "./opener.js";
 export { defaultSilence, type SilencePolicy } from "./silent.js";
 export { spreadMs } from "./spread.js";
 export { type BatchVerdict, firstOwnStep, type Holder, holds, laneAheadMax, laneNumber } from "./stage.js";

@@ -25,7 +25,7 @@ import type { CallOptions, ObjectStore } from "../store/index.js";
 import { type Attempt, type Change, type CommitOptions, Committer } from "./commit.js";
 import { Head } from "./head.js";
 import { type Intents, noIntents, stageIntents } from "./intents.js";
-import { Opener } from "./opener.js";
+import { Opener, type Takeover } from "./opener.js";
 import {
   defaultSilence,
   findSilent,
@@ -166,11 +166,11 @@ export class Log {
 
   /**
    * Opens a producer id: commits the next epoch with this incarnation, fencing whoever held it, and reads the resume point as of
-   * the version that committed the opening. `takeover: false`: refuse if somebody else opens it at the same time.
+   * the version that committed the opening. `takeover`: see {@link Takeover}.
    */
-  async open(id: string, options: CallOptions & { takeover?: boolean | undefined } = {}): Promise<Opening> {
+  async open(id: string, options: CallOptions & { takeover?: Takeover | undefined } = {}): Promise<Opening> {
     const incarnation = this.env.id();
-    const manifest = await new Opener(this, this.#committer, id, incarnation, options.takeover !== false).open(options);
+    const manifest = await new Opener(this, this.#committer, id, incarnation, options.takeover ?? true).open(options);
     const state = manifest.producers.get(id) as ProducerState;
     const holder: Holder = { producer: id, epoch: state.epoch, incarnation };
     return { holder, ...(await this.#resume(holder, state, options)) };

@@ -25,6 +25,15 @@ const firstPollMs = 300;
 const pollMsMax = 2_400;
 const roundsMax = 500;
 
+/**
+ * Whether an opening fences whoever holds the id. False: not when somebody else opens it at the same time. `"when-quiet"`: not when it was opened
+ * or wrote within the last half a minute either, by the clocks of the writers. Nobody can see from here whether a holder lives, so this is a courtesy,
+ * against starting the same job twice: it may refuse a holder's successor for a while, and fences a holder that has been quiet for long.
+ */
+export type Takeover = boolean | "when-quiet";
+
+const quietMs = 30_000;
+
 interface Findings {
   readonly own: SilentFinding | undefined;
   readonly others: ReadonlyMap<string, SilentFinding>;
@@ -36,11 +45,11 @@ export class Opener {
   readonly #committer: Committer;
   readonly #id: string;
   readonly #incarnation: string;
-  readonly #takeover: boolean;
+  readonly #takeover: Takeover;
   /** The epoch seen first; undefined until a base was seen. */
   #before: number | undefined;
 
-  constructor(log: Log, committer: Committer, id: string, incarnation: string, takeover: boolean) {
+  constructor(log: Log, committer: Committer, id: string, incarnation: string, takeover: Takeover) {
     this.#log = log;
     this.#committer = committer;
     this.#id = id;
@@ -120,11 +129,27 @@ export class Opener {
     return manifest.producers.get(this.#id);
   }
 
+  /** Asked of the first base only: what changes later was opened at the same time. */
+  async #assertQuiet(base: Manifest, options: CallOptions | undefined): Promise<void> {
+    const state = this.#stateIn(base);
+    if (this.#takeover !== "when-quiet" || this.#before !== undefined || !state) return;
+    // A version that is gone was old enough for a reclaim.
+    const last = await this.#log.head.read(state.at, options);
+    const agoMs = this.#log.env.now() - (last?.commit.time ?? 0);
+    if (agoMs >= quietMs) return;
+    throw new BatchWeaveError(
+      "FENCED",
+      `Producer ${this.#id} was opened or wrote ${(Math.max(0, agoMs) / 1_000).toFixed(1)} s ago (epoch ${state.epoch}): another process may hold it, and takeover is off. Stop that process, wait until the id was quiet for ${quietMs / 1_000} s, or allow the takeover.`,
+      { producer: this.#id, epoch: state.epoch, agoMs },
+    );
+  }
+
   #change(intents: Intents): Change<Findings, undefined> {
     const id = this.#id;
     return {
       by: `open ${id}`,
       prepare: async (base, options) => {
+        await this.#assertQuiet(base, options);
         const find = (producer: string): Promise<SilentFinding | undefined> =>
           findSilent(base, producer, (ref) => this.#log.readTable(ref, options));
         const absent = intents.openings.map((o) => o.producer).filter((producer) => !base.producers.has(producer));
@@ -137,7 +162,12 @@ export class Opener {
       stage: (draft, { own, others }) => {
         const before = draft.producers.get(id) ?? own?.state;
         this.#before ??= before?.epoch ?? 0;
-        if (!this.#takeover && before && before.incarnation !== this.#incarnation && before.epoch !== this.#before) {
+        if (
+          this.#takeover !== true &&
+          before &&
+          before.incarnation !== this.#incarnation &&
+          before.epoch !== this.#before
+        ) {
           throw new BatchWeaveError(
             "FENCED",
             `Producer ${id} was opened by another process at the same time (epoch ${before.epoch}). Stop one of the two.`,

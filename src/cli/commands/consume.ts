@@ -33,6 +33,9 @@ async function run(call: Call): Promise<undefined> {
     rowsPerRank: args.integer("rows-per-rank", { min: 1 }),
     prefetchBytesMax: args.integer("prefetch-bytes", { min: 1 }),
     waitTimeoutMs: waitSeconds === undefined ? undefined : 1_000 * waitSeconds,
+    // It has registered what is due before it asks for more: no checkpoint of its own can be on its way.
+    lag: checkpoints.isRegistered ? { deadlockMs: 0 } : undefined,
+    onLagWait: (message) => terminal.note(message),
     signal: stopping.signal,
   });
   const { rank, worldSize } = consumer.place;

@@ -26,9 +26,10 @@ async function run(call: Call): Promise<undefined> {
   const files = await readBatch(call, ns);
   const producer = await ns.producer({
     id,
-    takeover: args.flag("no-takeover") ? false : undefined,
+    takeover: args.flag("no-takeover") ? "when-quiet" : undefined,
     encoding: plan.encoding,
     cadence: plan.intervalMs === undefined ? undefined : { kind: "interval", intervalMs: plan.intervalMs },
+    onLagWait: (message) => terminal.note(message),
     signal: stopping.signal,
   });
   const summary = files ? await appendFiles(call, producer, files) : await appendSynthetic(call, ns, producer, plan);
@@ -199,7 +200,7 @@ export const command: Command = {
     tensors: { help: "Slices are safetensors files (input_ids, labels) of about that size." },
     encoding: { value: "NAME", help: "none (default) or zstd, where the platform has it." },
     samples: { value: "N", help: "Record lineage of N made-up samples with each batch." },
-    "no-takeover": { help: "Fail with FENCED when another process opens the id at the same time." },
+    "no-takeover": { help: "Fail with FENCED when the id was opened or wrote within the last 30 seconds." },
     slices: { value: "FILE,...", help: "One batch from these files, row by row, instead of synthetic ones." },
     "resume-point": { value: "JSON", help: "With --slices: the position to keep with the batch." },
     "content-type": { value: "TYPE", help: "With --slices: what the slices hold." },

@@ -1,0 +1,39 @@
+/**
+ * Property: whoever waits says why at once, and what can never end fails at once, on both sides (hazard 46); a job that is started twice by mistake
+ * does not fence itself when asked not to. Method: the built command in processes of its own.
+ */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { buildIfStale, must, run, start, Workspace } from "./command-line.js";
+
+const space = new Workspace();
+beforeAll(buildIfStale, 60_000);
+afterAll(() => space.remove());
+
+test("hazard 46: with maxLag below the checkpoint interval rank and producer fail within seconds, naming both", async () => {
+  const uri = space.uri("lag");
+  await must("create", uri, "--rows", "2");
+  await must("limit", uri, "--max-lag", "8");
+  const begunMs = performance.now();
+  const producer = start(["produce", uri, "--id", "p", "--batches", "100", "--bytes", "100"]);
+  const rank = start(["consume", uri, "--dp", "2", "--rank", "0", "--checkpoint-every", "10"]);
+  for (const ended of [await rank.ended, await producer.ended]) {
+    expect([ended.status, ended.stderr]).toEqual([1, expect.stringContaining("error[LAG_DEADLOCK]")]);
+    expect(ended.stderr).toMatch(/^Waiting for (a checkpoint|step 8, and producers for a checkpoint): .*maxLag = 8 /m);
+  }
+  // The default used to be ten seconds of silence.
+  expect(performance.now() - begunMs).toBeLessThan(9_000);
+}, 30_000);
+
+test("--no-takeover on both sides: the second is refused, the first goes on", async () => {
+  const uri = space.uri("twice");
+  await must("create", uri, "--rows", "2");
+  const args = ["produce", uri, "--id", "p", "--batches", "12", "--bytes", "100", "--rate", "6", "--no-takeover"];
+  const first = start(args);
+  for (;;) {
+    const { lines } = await must("info", uri, "--json");
+    if ((lines[0] as { producers: unknown[] }).producers.length > 0) break;
+  }
+  const second = await run(...args, "--json");
+  expect([second.status, second.error?.code]).toEqual([1, "FENCED"]);
+  expect([(await first.ended).status, (await first.ended).stderr]).toEqual([0, expect.any(String)]);
+}, 30_000);
