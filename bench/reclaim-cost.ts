@@ -13,7 +13,7 @@ import { median } from "./harness/statistics.js";
 import { WorkerProcess } from "./harness/worker-process.js";
 
 export const summary =
-  "writing and reading with and without a running reclaim [--pairs 5] [--payload 1e6] [--seconds 3] [--store file|s3] [--folder DIR]";
+  "writing and reading with and without a running reclaim [--pairs 5] [--payload 1e6] [--seconds 1] [--store file|s3] [--folder DIR]";
 
 const settings = { slices: 8, inFlight: 8 };
 const intervalMs = 1_000;
@@ -50,7 +50,7 @@ export async function run(args: string[]): Promise<void> {
       for (const phase of ["write", "read"] as const)
         for (const way of ["without", "with"])
           await createNamespace(place.uri(`${phase}-${way}`), { grid: { rows: settings.slices, chunks: 1 } });
-      const seconds = number(options.seconds, 3);
+      const seconds = number(options.seconds, 1);
       const batches = await roundBatches(place, worker, seconds);
       const parts = { place, worker, keeper, batches, payloadBytes, seconds };
       for (const phase of ["write", "read"] as const) await measure(parts, phase, pairs, report);

@@ -233,17 +233,20 @@ export class FileStore implements ObjectStore {
     const paths = keys.map((key) => this.#path(key));
     const signal = options?.signal;
     const folders = new Set<string>();
-    await inParallel(paths, async (path) => {
+    // What nothing depends on is not urgent either: one at a time, it leaves the other cores and the journal to those who write.
+    const lanesMax = options?.hint === true ? 1 : parallelMax;
+    const unlink = async (path: string): Promise<void> => {
       signal?.throwIfAborted();
       // EISDIR: a folder is not an object, so there is none under this key.
       await tolerate(unlinkFile(path), "ENOENT", "ENOTDIR", "EISDIR").catch((e) => {
         throw fileError(e, "delete", path);
       });
       folders.add(dirname(path));
-    });
+    };
+    await inParallel(paths, unlink, lanesMax);
     signal?.throwIfAborted();
     try {
-      const left = new Set(await inParallel([...folders], (folder) => this.#prune(folder)));
+      const left = new Set(await inParallel([...folders], (folder) => this.#prune(folder), lanesMax));
       if (options?.hint !== true) await Promise.all([...left].map((folder) => this.#directories.syncNames(folder)));
     } catch (e) {
       throw fileError(e, "delete from", this.#root);
@@ -408,8 +411,12 @@ class TempFile {
   }
 }
 
-/** `Promise.all` over `items` with at most {@link parallelMax} going at once. Stops starting new ones after a failure. */
-async function inParallel<T, R>(items: readonly T[], call: (item: T) => Promise<R>): Promise<R[]> {
+/** `Promise.all` over `items` with at most `lanesMax` going at once. Stops starting new ones after a failure. */
+async function inParallel<T, R>(
+  items: readonly T[],
+  call: (item: T) => Promise<R>,
+  lanesMax: number = parallelMax,
+): Promise<R[]> {
   const results = new Array<R>(items.length);
   let next = 0;
   let hasFailed = false;
@@ -424,6 +431,6 @@ async function inParallel<T, R>(items: readonly T[], call: (item: T) => Promise<
       }
     }
   };
-  await Promise.all(Array.from({ length: Math.min(parallelMax, items.length) }, lane));
+  await Promise.all(Array.from({ length: Math.min(lanesMax, items.length) }, lane));
   return results;
 }
