@@ -58,6 +58,27 @@ export interface NamespaceSettings {
 /** Manifests last: until they go, a producer that is still running finds the closed head and stops. */
 const deletePrefixes = ["probe/", intentPrefix, indexPrefix, batchPrefix, manifestPrefix, boundaryPrefix];
 
+/** Refuses a place among another namespace's own objects: deleting that one would delete this one. Below it but beside them is fine. */
+async function assertOutside(
+  uri: string,
+  openOther: (uri: string) => Promise<ObjectStore>,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const segments = uri.split("/");
+  // The first three are the scheme and the host or bucket.
+  for (let i = 3; i < segments.length; i++) {
+    if (!deletePrefixes.includes(`${segments[i]}/`)) continue;
+    const outer = segments.slice(0, i).join("/");
+    const bytes = outer === "file://" ? undefined : await (await openOther(outer)).get(namespaceKey, { signal });
+    if (!bytes) continue;
+    throw new BatchWeaveError(
+      "NOT_EMPTY",
+      `${uri} lies among the objects of the namespace at ${outer}. Choose a place beside it.`,
+      { uri, outer },
+    );
+  }
+}
+
 interface Backend {
   readonly store: ObjectStore;
   readonly env: Env;
@@ -122,6 +143,8 @@ export async function createNamespace(
   const existing = await store.get(namespaceKey, { signal: options.signal });
   if (!existing) {
     await assertEmpty(uri, store, options.signal);
+    if (!options.store)
+      await assertOutside(uri, async (other) => (await openBackend(other, options)).store, options.signal);
     if (!isEmbedded(uri) && !options.store)
       assertSafe(await probeStore(store, env, { rounds: 1 }, { signal: options.signal }));
     const spec: NamespaceSpec = {
@@ -231,6 +254,7 @@ function neighboursOf(backend: Backend, options: NamespaceOptions): Neighbours {
         });
       }
       await assertEmpty(uri, store, call?.signal);
+      await assertOutside(uri, openStore, call?.signal);
       if (!isEmbedded(uri)) assertSafe(await probeStore(store, backend.env, { rounds: 1 }, { signal: call?.signal }));
       return store;
     },

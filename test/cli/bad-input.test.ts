@@ -128,6 +128,17 @@ test("a cursor that is none", () =>
 test("a checkpoint that is not there", () =>
   refused("NO_CHECKPOINT", /has none/, "consume", good, "--from", "checkpoint:iter-7"));
 
+test("a place among another namespace's objects, for a namespace and for a fork", async () => {
+  const inside = /lies among the objects of the namespace at/;
+  await refused("NOT_EMPTY", inside, "create", `${good}/index/mine`, "--rows", "2");
+  await refused("NOT_EMPTY", inside, "fork", space.uri("other"), `${good}/batch`);
+});
+
+test("an id too many, and one that is empty", async () => {
+  await refused("INVALID_ARGUMENT", /takes no ID/, "checkpoint", good, "list", "mine");
+  await refused("INVALID_ARGUMENT", /this one is empty/, "find", good, "--sample", "");
+});
+
 test("a newer format: namespace.json", () =>
   refused(
     "UNSUPPORTED_FORMAT",

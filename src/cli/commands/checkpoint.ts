@@ -5,6 +5,8 @@ import { table } from "../terminal.js";
 
 async function run(call: Call): Promise<undefined> {
   const [, action, id] = call.args.positionals;
+  if (action === "list" && id !== undefined)
+    throw invalid(`"list" takes no ID; there is ${JSON.stringify(id)}.`, { id });
   if (action === "list") await list(call);
   else if (action === "release" && id !== undefined) await release(call, id);
   else if (action === "release") throw invalid("Which checkpoint? batchweave checkpoint URI release ID.");

@@ -1,9 +1,11 @@
 /** `batchweave find`: which steps held a sample. */
+import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
 import { table } from "../terminal.js";
 
 async function run({ args, terminal, open, stopping }: Call): Promise<number | undefined> {
   const id = args.required("sample");
+  if (id === "") throw invalid("--sample needs the id of a sample; this one is empty.");
   const settings = { from: args.integer("from"), to: args.integer("to"), source: args.text("source") };
   const ns = await open();
   const found = await ns.find(id, settings, { signal: stopping.signal });
