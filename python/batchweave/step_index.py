@@ -47,12 +47,7 @@ class StepIndex:
     def locate(self, manifest: Manifest, step: int) -> BatchPlace:
         """The batch at `step`, which must be in [trim, end) of the verified manifest."""
         if not manifest.trim <= step < manifest.end:
-            raise BatchWeaveError(
-                "RECLAIMED",
-                f"Step {step} is not in the log: it holds steps {manifest.trim} to {manifest.end - 1}. Start from a "
-                'cursor within them, or from "earliest".',
-                {"step": step, "trim": manifest.trim, "end": manifest.end},
-            )
+            raise _outside(manifest, step)
         tail = manifest.tail
         if step >= tail["start"]:
             return self._place(tail["batches"][step - tail["start"]])
@@ -152,3 +147,25 @@ def _assert_place(ref: list[Any], is_expected: bool, step: int) -> None:
     """A reference that leads to another part of the index must not give another step's batch."""
     if not is_expected:
         raise corrupt(index_key(ref), f"it does not cover step {step}, for which the index names it")
+
+
+def _outside(manifest: Manifest, step: int) -> BatchWeaveError:
+    """Gone, or not there yet: people must do different things about the two."""
+    trim, end = manifest.trim, manifest.end
+    details = {"step": step, "trim": trim, "end": end}
+    if step < trim:
+        holds = f"holds steps {trim} to {end - 1}" if trim < end else "holds no step now"
+        message = (
+            f"Step {step} is not in the log any more: it {holds}. Start from a cursor within them, "
+            'or from "earliest".'
+        )
+        return BatchWeaveError("RECLAIMED", message, details)
+    last = "nothing is published yet" if end == 0 else f"the last step is {end - 1}"
+    if manifest.closed:
+        return BatchWeaveError(
+            "INVALID_ARGUMENT", f"Step {step} does not exist: the log is closed and {last}.", details
+        )
+    message = (
+        f"Step {step} is not published yet: {last}, and the log is open. Ask again when producers have come that far."
+    )
+    return BatchWeaveError("INVALID_ARGUMENT", message, details)
