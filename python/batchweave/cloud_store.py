@@ -5,6 +5,7 @@ conditional create that is sent twice would call its own success a loss; everyth
 """
 from __future__ import annotations
 
+import json
 import os
 from typing import Any, Callable, Sequence, TypeVar
 
@@ -57,20 +58,41 @@ def _s3(stores: Any, bucket: str, prefix: str | None, settings: dict[str, Any]) 
 
 
 def _gcs(stores: Any, bucket: str, prefix: str | None, settings: dict[str, Any]) -> Any:
+    endpoint = os.environ.get("STORAGE_EMULATOR_HOST")
+    given: dict[str, Any] = {}
+    if endpoint:
+        # As Google's own libraries do: another server, and nobody to sign in with.
+        endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
+        nobody = {"gcs_base_url": endpoint, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+        given = {"service_account_key": json.dumps(nobody)}
     return stores.GCSStore(
-        bucket, prefix=prefix, client_options=_client(None), retry_config={"max_retries": 0}, **settings
+        bucket, prefix=prefix, client_options=_client(endpoint), retry_config={"max_retries": 0}, **{**given, **settings}
     )
 
 
 def _azure(stores: Any, container: str, prefix: str | None, settings: dict[str, Any]) -> Any:
     env = os.environ
-    given: dict[str, Any] = {}
-    if env.get("AZURE_STORAGE_ACCOUNT"):
-        given["account_name"] = env["AZURE_STORAGE_ACCOUNT"]
-    if env.get("AZURE_STORAGE_KEY"):
-        given["account_key"] = env["AZURE_STORAGE_KEY"]
+    parts = dict(
+        part.split("=", 1) for part in env.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";") if "=" in part
+    )
+    found = {
+        "account_name": parts.get("AccountName") or env.get("AZURE_STORAGE_ACCOUNT") or env.get("AZURE_STORAGE_ACCOUNT_NAME"),
+        "account_key": parts.get("AccountKey") or env.get("AZURE_STORAGE_KEY") or env.get("AZURE_STORAGE_ACCOUNT_KEY"),
+        "sas_token": parts.get("SharedAccessSignature") or env.get("AZURE_STORAGE_SAS_TOKEN"),
+        "endpoint": parts.get("BlobEndpoint") or env.get("AZURE_STORAGE_BLOB_ENDPOINT"),
+    }
+    given = {name: value for name, value in found.items() if value}
+    if "account_name" not in given and "account_name" not in settings:
+        raise invalid(
+            f"no storage account for az://{container}; set AZURE_STORAGE_ACCOUNT (and a key, a SAS or a login) or "
+            "AZURE_STORAGE_CONNECTION_STRING"
+        )
     return stores.AzureStore(
-        container, prefix=prefix, client_options=_client(None), retry_config={"max_retries": 0}, **{**given, **settings}
+        container,
+        prefix=prefix,
+        client_options=_client(given.get("endpoint")),
+        retry_config={"max_retries": 0},
+        **{**given, **settings},
     )
 
 

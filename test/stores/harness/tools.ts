@@ -43,6 +43,18 @@ export const moto: Tool = {
   timeoutMs: 4 * minute,
 };
 
+/** Not a server: a Python with the client that `batchweave[cloud]` asks for. */
+export const obstore: Tool = {
+  name: "obstore",
+  program: "bin/python",
+  version: "0.12.1",
+  install: [
+    ["python3", "-m", "venv", "."],
+    ["bin/pip", "install", "--quiet", "--disable-pip-version-check", "obstore==0.12.1"],
+  ],
+  timeoutMs: 4 * minute,
+};
+
 /** The newest that runs on Node 20. */
 export const azurite: Tool = {
   name: "azurite",
