@@ -42,6 +42,12 @@ def transformers_callback(source: StreamingDataset | StreamingDataLoader, keep_l
     from transformers import TrainerCallback  # type: ignore[import-not-found]
 
     class BatchWeaveCallback(TrainerCallback):  # type: ignore[misc]
+        def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            _dataset_of(source).acknowledge()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            _dataset_of(source).acknowledge()
+
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             name = f"checkpoint-{state.global_step}"
             current = source.state_dict()
@@ -50,6 +56,8 @@ def transformers_callback(source: StreamingDataset | StreamingDataLoader, keep_l
                 save_state(folder, current)
             _dataset_of(source).checkpoint(name, current, keep_last=keep_last)
 
+    # The trainer takes the batches of a whole step, or one more, before it trains on them.
+    _dataset_of(source).acknowledge_by_hand()
     return BatchWeaveCallback()
 
 
@@ -75,6 +83,10 @@ def lightning_callback(source: StreamingDataset | StreamingDataLoader, keep_last
         def on_train_batch_start(self, *_: Any) -> None:
             self._register()
 
+        def on_train_batch_end(self, *_: Any) -> None:
+            # Before ModelCheckpoint's, which Lightning always calls last.
+            _dataset_of(source).acknowledge()
+
         def on_train_end(self, *_: Any) -> None:
             self._register()
 
@@ -84,4 +96,6 @@ def lightning_callback(source: StreamingDataset | StreamingDataLoader, keep_last
                 self._written = None
                 _dataset_of(source).checkpoint(name, state, keep_last=keep_last)
 
+    # Lightning takes a batch before it has trained on the one before.
+    _dataset_of(source).acknowledge_by_hand()
     return BatchWeaveCallback()

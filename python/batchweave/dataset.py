@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from collections import deque
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 from .checkpoints import DEFAULT_GROUP, Checkpoint
@@ -88,6 +89,7 @@ class StreamingDataset(_Base):
         self._consumer: Any = None
         self._state: dict[str, Any] | None = None
         self._is_in_loader = False
+        self._unacknowledged: deque[dict[str, Any]] | None = None
         self._worker_state: dict[str, Any] | None = None
         self._worker_passes = 0
         self._shared = multiprocessing.Array("q", 4)
@@ -132,10 +134,32 @@ class StreamingDataset(_Base):
             self._worker_state = dict(state)
             return
         self._state = parse_cursor(state)
+        if self._unacknowledged is not None:
+            self._unacknowledged.clear()
         self._worker_passes = 0
         with self._shared.get_lock():
             self._shared[_FIXED] = self._shared[_YIELDED] = 0
         self._end_consumer()
+
+    def acknowledge_by_hand(self) -> None:
+        """From now on a batch counts as consumed when `acknowledge()` is called, not when it is handed out.
+
+        For frameworks that take a batch before they have trained on the one before, as Lightning does; its callback calls this.
+        """
+        if self._unacknowledged is None:
+            self._unacknowledged = deque()
+
+    def acknowledge(self) -> None:
+        """The loop has trained on the first batch that was handed out and not yet acknowledged."""
+        if not self._unacknowledged:
+            raise invalid("acknowledge() was called more often than batches were handed out.")
+        self._state = self._unacknowledged.popleft()
+
+    def _hand_out(self, following: dict[str, Any]) -> None:
+        if self._unacknowledged is None:
+            self._state = following
+        else:
+            self._unacknowledged.append(following)
 
     # Reading.
 
@@ -151,7 +175,7 @@ class StreamingDataset(_Base):
             if self._consumer is not consumer:
                 return  # load_state_dict was called meanwhile
             if not self._is_in_loader:
-                self._state = share.next
+                self._hand_out(share.next)
             yield share if self._is_in_loader or self._transform is None else share.value
 
     def _iterate_in_worker(self, worker: int, workers: int) -> Iterator[Any]:
@@ -293,7 +317,7 @@ class StreamingDataLoader:
         for cursor, value in loader:
             if isinstance(cursor, BatchWeaveError):
                 raise cursor
-            self.dataset._state = cursor
+            self.dataset._hand_out(cursor)
             yield value
 
     def state_dict(self) -> dict[str, Any]:
