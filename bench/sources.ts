@@ -1,9 +1,11 @@
 /**
  * Memory of reading many sources: proportional set size (PSS, shared pages divided among those who share them) summed over all processes. One
  * loader per rank and worker, as torch DataLoaders do it, against ours: one process with all sources, and ranks that read the log. Both are
- * really run, in the same language with the same Parquet reader; only the arrangement differs. Linux only: it reads /proc/PID/smaps_rollup.
+ * really run. With `--baseline node` (default) both are in the same language with the same Parquet reader, so only the arrangement differs; with
+ * `--baseline torch` the ranks of both are Python processes with torch, and the loaders are torch's own DataLoader over pyarrow (`--python`: an
+ * interpreter that has both; default python3). Linux only: it reads /proc/PID/smaps_rollup.
  */
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { join } from "node:path";
@@ -17,6 +19,21 @@ import { inScratchFolder } from "./harness/scratch-folder.js";
 export const summary: string = "memory of 306 Parquet sources: one loader per rank and worker, and ours";
 
 const script = fileURLToPath(new URL("./harness/memory-process.js", import.meta.url));
+/** Python is not compiled: its files lie in the source tree, two folders above dist/bench. */
+const root = fileURLToPath(new URL("../../", import.meta.url));
+const torchScript = join(root, "bench/harness/torch_memory.py");
+
+/** What the interpreter has, or undefined when torch or pyarrow is missing. */
+function torchOf(python: string): string | undefined {
+  try {
+    return execFileSync(python, [torchScript, "probe"], {
+      encoding: "utf8",
+      stdio: ["ignore", "pipe", "ignore"],
+    }).trim();
+  } catch {
+    return undefined;
+  }
+}
 
 /** Bytes of a process that are its own share. */
 function pss(pid: number): number {
@@ -30,8 +47,12 @@ interface Running {
   readonly ready: Promise<number[]>;
 }
 
-function start(args: readonly (string | number)[]): Running {
-  const child = spawn(process.execPath, [script, ...args.map(String)], { stdio: ["ignore", "pipe", "inherit"] });
+/** With `python`, a torch rank. */
+function start(args: readonly (string | number)[], python?: string | undefined): Running {
+  const child = spawn(python ?? process.execPath, [python ? torchScript : script, ...args.map(String)], {
+    stdio: ["ignore", "pipe", "inherit"],
+    env: { ...process.env, PYTHONPATH: join(root, "python") },
+  });
   const ready = new Promise<number[]>((resolve, reject) => {
     child.once("exit", (code) => reject(new Error(`${args[0]} ended with ${code} before it was ready`)));
     createInterface({ input: child.stdout as NodeJS.ReadableStream }).once("line", (line) => {
@@ -63,7 +84,17 @@ async function measure(running: readonly Running[]): Promise<{ bytes: number; pr
 }
 
 export async function run(args: string[]): Promise<void> {
-  const options = readOptions(args, ["sources", "ranks", "workers", "row-groups", "rows", "chars", "dir"]);
+  const options = readOptions(args, [
+    "sources",
+    "ranks",
+    "workers",
+    "row-groups",
+    "rows",
+    "chars",
+    "dir",
+    "baseline",
+    "python",
+  ]);
   const report = new Report("sources", options.json);
   const [sources, ranks, workers] = [
     number(options.sources, 306),
@@ -76,6 +107,13 @@ export async function run(args: string[]): Promise<void> {
     rowsPerGroup: number(options.rows, 600),
     rowChars: number(options.chars, 1000),
   };
+  const python = options.baseline === "torch" ? (options.python ?? "python3") : undefined;
+  const versions = python && torchOf(python);
+  if (python && !versions) {
+    report.note(`skipped: ${python} has no torch and pyarrow; name an interpreter that has with --python`);
+    return;
+  }
+  if (versions) report.note(versions);
   await inScratchFolder(options.dir, async (folder) => {
     report.note(
       `writing ${sources} Parquet files of ${shape.rowGroups} row groups, about ${((shape.rowsPerGroup * shape.rowChars) / 1e6).toFixed(1)} MB each`,
@@ -88,15 +126,25 @@ export async function run(args: string[]): Promise<void> {
     await producer.ready;
     const ours = await measure([
       producer,
-      ...Array.from({ length: ranks }, (_, rank) => start(["consumer", uri, rank, ranks])),
+      ...Array.from({ length: ranks }, (_, rank) => start([python ? "reader" : "consumer", uri, rank, ranks], python)),
     ]);
     report.note(`one loader per rank and worker: ${ranks} ranks x ${workers} workers`);
     const theirs = await measure(
-      Array.from({ length: ranks }, (_, rank) => start(["rank", folder, sources, rank, ranks, workers])),
+      Array.from({ length: ranks }, (_, rank) =>
+        start([python ? "loader" : "rank", folder, sources, rank, ranks, workers], python),
+      ),
     );
+    // What torch itself takes in every rank is no loader's doing: told apart for people.
+    const idle = python === undefined ? [] : Array.from({ length: ranks }, () => start(["bare"], python));
+    const bare = (await measure(idle)).bytes;
     report.row(
       { sources, ranks, workers, oursBytes: ours.bytes, perRankBytes: theirs.bytes, ratio: theirs.bytes / ours.bytes },
-      { oursProcesses: ours.processes, perRankProcesses: theirs.processes },
+      {
+        oursProcesses: ours.processes,
+        perRankProcesses: theirs.processes,
+        bareRanksBytes: bare,
+        ratioBeyondBare: (theirs.bytes - bare) / (ours.bytes - bare),
+      },
     );
   });
   report.end();

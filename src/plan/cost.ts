@@ -5,6 +5,7 @@
  * plus backward (three times forward). Memory is the activations that training keeps (Korthikanti et al., without the attention matrix,
  * which fused kernels do not store): 34 bytes per token, layer and hidden unit.
  */
+import { BatchWeaveError } from "../index.js";
 import { imageTokens, type SampleMeta } from "./sample-meta.js";
 
 /** Compute in floating-point operations, memory in bytes. Any unit will do as long as one plan keeps to it. */
@@ -141,6 +142,18 @@ export function costColumns(samples: readonly SampleMeta[], cost: CostFunction):
     columns.tokens[i] = sample.tokens;
     columns.compute[i] = typeof one === "number" ? one : one.compute;
     columns.memory[i] = typeof one === "number" ? sample.tokens : one.memory;
+    if (!isCost(columns.compute[i] as number) || !isCost(columns.memory[i] as number)) throw notACost(sample, one);
   }
   return columns;
+}
+
+const isCost = (value: number): boolean => value >= 0 && value < Number.POSITIVE_INFINITY;
+
+function notACost({ source, id }: SampleMeta, cost: unknown): BatchWeaveError {
+  const text = typeof cost === "object" ? JSON.stringify(cost) : String(cost);
+  return new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    `The cost function gave ${text} for sample ${id} of source ${source}. Return a finite number that is not negative, or { compute, memory } of such.`,
+    { source, id },
+  );
 }

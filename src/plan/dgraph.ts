@@ -85,6 +85,11 @@ export class DGraph {
 
   /** Which sources the samples of each step come from. */
   mix(schedule: MixSchedule): DGraph {
+    if (typeof schedule?.phaseAt !== "function")
+      throw new BatchWeaveError(
+        "INVALID_ARGUMENT",
+        "mix takes a schedule: staticMix, stagedMix, warmUpMix or callbackMix.",
+      );
     return this.#with({ mix: schedule });
   }
 

@@ -1,13 +1,13 @@
 /** Loading a pipeline from its file. */
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { BatchWeaveError } from "../index.js";
+import { BatchWeaveError, isBatchWeaveError } from "../index.js";
 import type { Pipeline } from "./pipeline.js";
 import { importModule } from "./transform.js";
 
 /** The default export of a pipeline file: `.mjs` and `.js` as they are, TypeScript through tsx. */
 export async function loadPipeline(path: string): Promise<Pipeline> {
-  const module = await importModule(path.startsWith("file:") ? path : pathToFileURL(resolve(path)).href);
+  const module = await importFile(path);
   const found = module["default"] as Partial<Pipeline> | undefined;
   if (found?.kind === "batchweave-pipeline") return found as Pipeline;
   throw new BatchWeaveError(
@@ -15,4 +15,16 @@ export async function loadPipeline(path: string): Promise<Pipeline> {
     `${path} has no pipeline as its default export. Write: export default definePipeline({ … }), from "batchweave/plan".`,
     { path },
   );
+}
+
+/** Whatever is wrong with the file is its writer's to mend: a slip of syntax, an import that is not there, something it throws. */
+async function importFile(path: string): Promise<Record<string, unknown>> {
+  try {
+    return await importModule(path.startsWith("file:") ? path : pathToFileURL(resolve(path)).href);
+  } catch (error) {
+    if (isBatchWeaveError(error)) throw error;
+    const reason = (error instanceof Error ? error.message : String(error)).replace(/\.$/, "");
+    const message = `${path} could not be loaded: ${reason}. Mend the file and run again.`;
+    throw new BatchWeaveError("INVALID_ARGUMENT", message, { path }, error);
+  }
 }

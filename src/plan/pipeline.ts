@@ -1,5 +1,5 @@
 /** A pipeline in one file: what its author writes, and the same checked and resolved. */
-import { BatchWeaveError, type Env, type Grid, type Mesh, type StoreSettings } from "../index.js";
+import { BatchWeaveError, type Env, type Grid, isBatchWeaveError, type Mesh, type StoreSettings } from "../index.js";
 import type { BinCapacity } from "./bin-loads.js";
 import { type ConstructSettings, DataConstructor } from "./data-constructor.js";
 import { DGraph } from "./dgraph.js";
@@ -89,6 +89,10 @@ export function definePipeline(spec: PipelineSpec): Pipeline {
     refuse(`batch.samples must be a whole number of at least 1, not ${batch.samples}.`);
   if (steps !== undefined && !(Number.isSafeInteger(steps) && steps >= 1))
     refuse(`steps must be a whole number of at least 1, not ${steps}.`);
+  if (typeof spec.strategy !== "function")
+    refuse(
+      `strategy must be a function of the graph, such as (graph) => graph.balance("greedy"), not ${typeof spec.strategy}.`,
+    );
   for (const [name, { settings }] of Object.entries(spec.sources)) {
     const order = ["loader", "constructor", "consumer"];
     const places = (settings.transforms ?? []).map(({ at }) => order.indexOf(at));
@@ -116,6 +120,26 @@ export interface ResolvedPipeline {
   readonly fingerprint: number;
 }
 
+/** The user's strategy, and whether what it returned is a graph. */
+function askStrategy(strategy: Strategy, graph: DGraph): StrategyGraphs {
+  let result: unknown;
+  try {
+    result = strategy(graph);
+  } catch (error) {
+    if (isBatchWeaveError(error)) throw error;
+    const message = `The strategy threw: ${error instanceof Error ? error.message : String(error)}. Mend it in the pipeline's file.`;
+    throw new BatchWeaveError("INVALID_ARGUMENT", message, {}, error);
+  }
+  if (result instanceof DGraph) return { backbone: result };
+  const { backbone, encoder } = (result ?? {}) as Partial<StrategyGraphs>;
+  if (backbone instanceof DGraph && (encoder === undefined || encoder instanceof DGraph))
+    return result as StrategyGraphs;
+  throw new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    `The strategy returned ${result === null ? "null" : typeof result}, not a graph. Return the graph it was given, such as (graph) => graph.balance("greedy"), or { backbone, encoder }.`,
+  );
+}
+
 /** Finds shards and builds graphs. */
 export async function resolvePipeline({ spec }: Pipeline, env: Env): Promise<ResolvedPipeline> {
   const { namespace, construct, batch = { fill: "tokens" }, seed = 0 } = spec;
@@ -128,8 +152,7 @@ export async function resolvePipeline({ spec }: Pipeline, env: Env): Promise<Res
   const tree = new ClientPlaceTree(spec.mesh ?? { dp: grid.rows, cp: grid.chunks });
   const capacity = { tokens: construct.seqLength, memory: construct.memoryMax };
   const { microbatches = 1, sequences = 1 } = construct;
-  const result = spec.strategy(new DGraph({ tree, microbatches, sequences, capacity }));
-  const graphs = result instanceof DGraph ? { backbone: result } : result;
+  const graphs = askStrategy(spec.strategy, new DGraph({ tree, microbatches, sequences, capacity }));
   const weights = Object.fromEntries(sources.map(({ name, settings }) => [name, settings.weight ?? 1]));
   const mix = graphs.backbone.nodes.mix ?? staticMix(weights);
   const built = new DataConstructor(grid, tree, construct);

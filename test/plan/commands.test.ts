@@ -3,7 +3,7 @@
  * with a file that is no pipeline. Method: the built command on a plain `.mjs` pipeline, as somebody without TypeScript has it.
  */
 import { execFile } from "node:child_process";
-import { existsSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, type TestContext, test } from "vitest";
@@ -77,6 +77,21 @@ test("what is wrong is said", { timeout: 60_000 }, async (context) => {
     code: 2,
     stderr: expect.stringContaining("no pipeline as its default export"),
   });
+  const text = readFileSync(file, "utf8");
+  const wrong: [change: [from: string, to: string], said: string][] = [
+    [["steps: 6,", "steps: 6,,"], "other.mjs could not be loaded: Unexpected token ','. Mend the file"],
+    [["web-*.jsonl", "gone-*.jsonl"], "Source web has no shards: nothing matches"],
+    [['graph.balance("greedy")', "42"], "The strategy returned number, not a graph"],
+    [['graph.balance("greedy")', "graph.nonsense()"], "The strategy threw: graph.nonsense is not a function"],
+    [['graph.balance("greedy")', "graph.mix({ web: 1 })"], "mix takes a schedule"],
+    [['graph.balance("greedy")', "graph.balance(() => [0])"], "returned 1 bins for 20 samples"],
+    [['graph.balance("greedy")', "graph.cost(() => NaN).balance()"], "The cost function gave NaN for sample"],
+    [['new URL("./log", import.meta.url).href', '"ftp://there/log"'], 'no store for "ftp:"'],
+  ];
+  for (const [[from, to], said] of wrong) {
+    writeFileSync(other, text.replace(from, to));
+    expect(await batchweave("run", other)).toMatchObject({ code: 2, stderr: expect.stringContaining(said) });
+  }
   expect(await batchweave("run", file, "--lanes", "2")).toMatchObject({
     code: 2,
     stderr: expect.stringContaining("Lanes go from 0 to 1"),
