@@ -3,9 +3,10 @@
  * draw, and bounds that every schedule keeps.
  */
 import fc from "fast-check";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { pipelineTime } from "../../bench/harness/pipeline-schedule.js";
 import { skewedSamples, skews } from "../../bench/harness/skewed-samples.js";
+import { run as runPlan } from "../../bench/plan.js";
 
 test("equal microbatches take their own time and the fill and drain of the pipeline", () => {
   // Eight microbatches and eight stages: 15 of the stage's share instead of 8.
@@ -46,4 +47,23 @@ test("coyo's texts have the two numbers of the paper, its images the means of th
   expect(mean).toBeGreaterThan(1314);
   expect(mean).toBeLessThan(2 * 1314);
   expect(patches[patches.length / 2]).toBeLessThan(mean / 2);
+});
+
+test("bench plan prints the agreed fields and no others", async () => {
+  const lines: string[] = [];
+  const log = vi.spyOn(console, "log").mockImplementation((line: string) => void lines.push(line));
+  try {
+    await runPlan(["--samples", "1000", "--runs", "1", "--json"]);
+  } finally {
+    log.mockRestore();
+  }
+  const rows = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+  expect(rows.map((row) => row["method"])).toEqual([
+    "greedy",
+    "greedy, groups of 2",
+    "karmarkar-karp",
+    "karmarkar-karp, groups of 2",
+  ]);
+  for (const row of rows)
+    expect(Object.keys(row)).toEqual(["bench", "method", "samples", "bins", "ms", "imbalanceBefore", "imbalanceAfter"]);
 });
