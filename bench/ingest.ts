@@ -28,10 +28,8 @@ interface Cell {
   readonly seconds: number;
 }
 
-interface Round {
+interface Round extends IngestAnswer {
   readonly seconds: number;
-  readonly bytesSent: number;
-  readonly requests: number;
 }
 
 class Crew {
@@ -62,10 +60,13 @@ class Crew {
   async all(question: IngestQuestion): Promise<Round> {
     const begun = performance.now();
     const answers = await Promise.all(this.#workers.map((worker) => worker.ask<IngestAnswer>(question)));
+    const sum = (of: keyof IngestAnswer): number => answers.reduce((all, answer) => all + answer[of], 0);
     return {
       seconds: (performance.now() - begun) / 1_000,
-      bytesSent: answers.reduce((sum, { bytesSent }) => sum + bytesSent, 0),
-      requests: answers.reduce((sum, { requests }) => sum + requests, 0),
+      bytesSent: sum("bytesSent"),
+      requests: sum("requests"),
+      writes: sum("writes"),
+      reads: sum("reads"),
     };
   }
 
@@ -99,17 +100,22 @@ async function measure(cell: Cell, place: BenchPlace, report: Report): Promise<v
     const log: number[] = [];
     const sent: number[] = [];
     const requests: number[] = [];
+    const writes: number[] = [];
+    const reads: number[] = [];
     await crew.all({ kind: "log", batches: 4 * uploadsInFlight, round: 0 });
     for (let round = 1; round <= cell.rounds; round++) {
       // Whoever comes second finds the disk's burst spent: so they take turns in that too.
       for (const kind of round % 2 === 1 ? (["bare", "log"] as const) : (["log", "bare"] as const)) {
         // The disk need not hold all rounds; folders stay, for both sides know them by now.
         await place.sweep(name, ".tgb");
-        const { seconds, bytesSent, requests: sentRequests } = await crew.all({ kind, batches, round });
+        const done = await crew.all({ kind, batches, round });
+        const { seconds, bytesSent } = done;
         (kind === "log" ? log : bare).push(payload / 1e6 / seconds);
         if (kind !== "log") continue;
         sent.push(bytesSent / payload);
-        requests.push(sentRequests / batches / producers);
+        requests.push(done.requests / batches / producers);
+        writes.push(done.writes / batches / producers);
+        reads.push(done.reads / batches / producers);
       }
       const speeds = `bare ${bare.at(-1)?.toFixed(0)} log ${log.at(-1)?.toFixed(0)} MB/s`;
       report.note(`  ${payloadBytes} B x ${batches} x ${producers}: ${speeds}`);
@@ -124,7 +130,7 @@ async function measure(cell: Cell, place: BenchPlace, report: Report): Promise<v
         bytesPerByte: median(sent),
       },
       // One PUT per batch; what is above one is commits and looks at the chain, shared by all batches that one commit carries.
-      { requestsPerBatch: median(requests) },
+      { requestsPerBatch: median(requests), writesPerBatch: median(writes), readsPerBatch: median(reads) },
     );
   } finally {
     await crew.stop();

@@ -22,6 +22,9 @@ export type IngestQuestion =
 export interface IngestAnswer {
   readonly bytesSent: number;
   readonly requests: number;
+  /** Those of them that clouds charge as writes (put, create, list), and as reads. Deletes cost nothing. */
+  readonly writes: number;
+  readonly reads: number;
 }
 
 /** Payloads kept per process: many enough that the CPU's caches do not hold them all between two uploads. */
@@ -50,14 +53,18 @@ async function writeBare(count: number, round: number): Promise<IngestAnswer> {
     }
   };
   await Promise.all(Array.from({ length: settings.uploadsInFlight }, lane));
-  return { bytesSent: count * payloadBytes, requests: count };
+  return { bytesSent: count * payloadBytes, requests: count, writes: count, reads: 0 };
 }
 
 /** Until every batch is in the log. */
 async function writeLog(count: number): Promise<IngestAnswer> {
+  const requests = (...ops: readonly string[]): number =>
+    ops.reduce((sum, op) => sum + namespace.metrics.value("batchweave_store_requests_total", { op }), 0);
   const tally = (): IngestAnswer => ({
     bytesSent: namespace.metrics.value("batchweave_store_sent_bytes_total"),
     requests: namespace.metrics.value("batchweave_store_requests_total"),
+    writes: requests("put", "create", "list"),
+    reads: requests("get", "getRange"),
   });
   const before = tally();
   const open = producer as Producer;
@@ -65,13 +72,18 @@ async function writeLog(count: number): Promise<IngestAnswer> {
     await open.append(batches[i % batches.length] as Uint8Array[], { resumePoint: { batch: open.nextSeq } });
   await open.flush();
   const after = tally();
-  return { bytesSent: after.bytesSent - before.bytesSent, requests: after.requests - before.requests };
+  return {
+    bytesSent: after.bytesSent - before.bytesSent,
+    requests: after.requests - before.requests,
+    writes: after.writes - before.writes,
+    reads: after.reads - before.reads,
+  };
 }
 
 answer<IngestQuestion>(async (question): Promise<IngestAnswer> => {
   if (question.kind === "open") {
     producer = await namespace.producer({ id: `producer-${number}`, uploadsInFlightMax: settings.uploadsInFlight });
-    return { bytesSent: 0, requests: 0 };
+    return { bytesSent: 0, requests: 0, writes: 0, reads: 0 };
   }
   const { batches: count, round } = question;
   return question.kind === "bare" ? await writeBare(count, round) : await writeLog(count);

@@ -5,21 +5,13 @@
 import type { BlobDownloadResponseParsed, ContainerClient, StoragePipelineOptions } from "@azure/storage-blob";
 import type { Env } from "../env/index.js";
 import { BatchWeaveError } from "../errors.js";
-import { assertRange, listLimit } from "./arguments.js";
+import { assertRange } from "./arguments.js";
 import { bodyBytes, bodyParts, copyBody } from "./body.js";
 import { assertBucketPrefix, splitBucketUri } from "./bucket-uri.js";
 import { type CloudCall, type CloudError, cloudFailure, isTransientStatus, mayBeSent } from "./cloud-failure.js";
+import { deleteEach, KeyPage } from "./cloud-keys.js";
 import { assertKey, isKey, isKeyPrefix } from "./key.js";
-import { inLanes } from "./lanes.js";
-import type {
-  Body,
-  CallOptions,
-  CreateOutcome,
-  ListedObject,
-  ListOptions,
-  ListPage,
-  ObjectStore,
-} from "./object-store.js";
+import type { Body, CallOptions, CreateOutcome, ListOptions, ListPage, ObjectStore } from "./object-store.js";
 import { loadPeer } from "./peer.js";
 
 /** Settings of {@link openAzureStore}; what is left out comes from the environment variables that Azure's own tools read. */
@@ -41,7 +33,6 @@ export interface AzureStoreSettings {
 /** Larger puts go in blocks of half this size, in parallel. Uncommitted blocks vanish by themselves after a week. */
 const singlePutBytesMax = 64 * 1024 * 1024;
 const resumesMax = 8;
-const deletesInFlight = 32;
 const containerName = /^(?:[a-z0-9](?:-?[a-z0-9]){2,62}|\$root)$/;
 
 /** Opens `az://container/prefix`. Nothing is sent. */
@@ -209,27 +200,22 @@ export class AzureStore implements ObjectStore {
 
   /** Newer versions of the service begin where they are told to; older ones (and Azurite) begin at the beginning, and what comes before is passed over. */
   async list(prefix: string, options?: ListOptions): Promise<ListPage> {
-    const limit = listLimit(options);
     options?.signal?.throwIfAborted();
-    if (!isKeyPrefix(prefix)) return { objects: [], more: false };
-    const after = options?.startAfter === undefined ? "" : `${this.#prefix}${options.startAfter}`;
+    const page = new KeyPage(this.#prefix, options);
+    if (!isKeyPrefix(prefix)) return page.end(false);
     const query = {
       prefix: `${this.#prefix}${prefix}`,
-      ...(isKey(after) && { startFrom: after }),
+      ...(isKey(page.after) && { startFrom: page.after }),
       ...abortOf(options),
     };
-    const objects: ListedObject[] = [];
     try {
-      for await (const page of this.#client.listBlobsFlat(query).byPage({ maxPageSize: limit + 1 })) {
+      for await (const { segment } of this.#client.listBlobsFlat(query).byPage({ maxPageSize: page.limit + 1 })) {
         options?.signal?.throwIfAborted();
-        for (const { name, properties } of page.segment.blobItems) {
-          const key = name.slice(this.#prefix.length);
-          if (name <= after || !isKey(key)) continue;
-          if (objects.length === limit) return { objects, more: true };
-          objects.push({ key, size: properties.contentLength ?? 0 });
+        for (const { name, properties } of segment.blobItems) {
+          if (!page.take(name, properties.contentLength ?? 0)) return page.end(true);
         }
       }
-      return { objects, more: false };
+      return page.end(false);
     } catch (e) {
       options?.signal?.throwIfAborted();
       throw this.#failure(e, "list", "", "Blob Data Reader on the container");
@@ -237,14 +223,10 @@ export class AzureStore implements ObjectStore {
   }
 
   async delete(keys: readonly string[], options?: CallOptions): Promise<void> {
-    for (const key of keys) assertKey(key);
-    options?.signal?.throwIfAborted();
-    await inLanes(keys, deletesInFlight, async (key) => {
-      options?.signal?.throwIfAborted();
+    await deleteEach(keys, options, async (key) => {
       try {
         await this.#blob(key).delete(abortOf(options));
       } catch (e) {
-        options?.signal?.throwIfAborted();
         const { status, code } = readError(e);
         if (status === 404 && code === "BlobNotFound") return;
         throw this.#failure(e, "delete", key, "Blob Data Contributor on the container");

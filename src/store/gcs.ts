@@ -5,21 +5,13 @@
 import type { Readable } from "node:stream";
 import type { Bucket, File } from "@google-cloud/storage";
 import type { Env } from "../env/index.js";
-import { assertRange, listLimit } from "./arguments.js";
+import { assertRange } from "./arguments.js";
 import { bodyParts, copyBody } from "./body.js";
 import { assertBucketPrefix, splitBucketUri } from "./bucket-uri.js";
 import { type CloudCall, type CloudError, cloudFailure, isTransientStatus, mayBeSent } from "./cloud-failure.js";
-import { assertKey, isKey, isKeyPrefix } from "./key.js";
-import { inLanes } from "./lanes.js";
-import type {
-  Body,
-  CallOptions,
-  CreateOutcome,
-  ListedObject,
-  ListOptions,
-  ListPage,
-  ObjectStore,
-} from "./object-store.js";
+import { deleteEach, KeyPage } from "./cloud-keys.js";
+import { assertKey, isKeyPrefix } from "./key.js";
+import type { Body, CallOptions, CreateOutcome, ListOptions, ListPage, ObjectStore } from "./object-store.js";
 import { loadPeer } from "./peer.js";
 
 /** Settings of {@link openGcsStore}. Credentials are found as Google's own tools find them (Application Default Credentials). */
@@ -34,7 +26,6 @@ export interface GcsStoreSettings {
   timeoutMs?: number | undefined;
 }
 
-const deletesInFlight = 32;
 const resumesMax = 8;
 
 /** Opens `gs://bucket/prefix`. Nothing is sent. */
@@ -201,31 +192,25 @@ export class GcsStore implements ObjectStore {
   }
 
   async list(prefix: string, options?: ListOptions): Promise<ListPage> {
-    const limit = listLimit(options);
     options?.signal?.throwIfAborted();
-    if (!isKeyPrefix(prefix)) return { objects: [], more: false };
-    const after = options?.startAfter === undefined ? "" : `${this.#prefix}${options.startAfter}`;
-    const objects: ListedObject[] = [];
+    const page = new KeyPage(this.#prefix, options);
+    if (!isKeyPrefix(prefix)) return page.end(false);
     let pageToken: string | undefined;
     try {
       for (;;) {
         const query = {
           prefix: `${this.#prefix}${prefix}`,
-          maxResults: limit + 1,
+          maxResults: page.limit + 1,
           autoPaginate: false,
-          ...(after !== "" && { startOffset: after }),
+          ...(page.after !== "" && { startOffset: page.after }),
           ...(pageToken !== undefined && { pageToken }),
         };
         const [files, next] = await unlessAborted(this.#bucket.getFiles(query), options?.signal);
         for (const { name, metadata } of files) {
-          const key = name.slice(this.#prefix.length);
-          // startOffset is inclusive, "after" is not.
-          if (name <= after || !isKey(key)) continue;
-          if (objects.length === limit) return { objects, more: true };
-          objects.push({ key, size: Number(metadata.size ?? 0) });
+          if (!page.take(name, Number(metadata.size ?? 0))) return page.end(true);
         }
         pageToken = (next as { pageToken?: string } | null)?.pageToken;
-        if (pageToken === undefined) return { objects, more: false };
+        if (pageToken === undefined) return page.end(false);
       }
     } catch (e) {
       options?.signal?.throwIfAborted();
@@ -234,14 +219,10 @@ export class GcsStore implements ObjectStore {
   }
 
   async delete(keys: readonly string[], options?: CallOptions): Promise<void> {
-    for (const key of keys) assertKey(key);
-    options?.signal?.throwIfAborted();
-    await inLanes(keys, deletesInFlight, async (key) => {
-      options?.signal?.throwIfAborted();
+    await deleteEach(keys, options, async (key) => {
       try {
         await unlessAborted(this.#file(key).delete(), options?.signal);
       } catch (e) {
-        options?.signal?.throwIfAborted();
         if (readError(e).status === 404 && !isBucketMissing(e)) return;
         throw this.#failure(e, "delete", key, "storage.objects.delete");
       }

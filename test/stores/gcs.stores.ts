@@ -3,7 +3,9 @@
  * Method: the conformance suite against fake-gcs-server. Run by `make test-stores`.
  */
 import { afterAll, test } from "vitest";
+import { type GcsStoreSettings, openStore } from "../../src/store/index.js";
 import { describeStoreConformance } from "../store/conformance.js";
+import { describeCloudFaults } from "./cloud-faults.js";
 import { startFakeGcs } from "./harness/cloud-servers.js";
 
 const server = await startFakeGcs();
@@ -12,4 +14,12 @@ if ("skipped" in server) test("gcs on fake-gcs-server: conformance", (context) =
 else {
   afterAll(() => server.stop());
   describeStoreConformance("gcs on fake-gcs-server", async () => ({ store: await server.open() }));
+  const gcs = server.settings.gcs as GcsStoreSettings;
+  describeCloudFaults("gcs on fake-gcs-server", {
+    endpoint: gcs.endpoint as string,
+    open: (endpoint, timeoutMs) => openStore(server.place(), { gcs: { ...gcs, endpoint, timeoutMs } }),
+    openMissing: () => openStore("gs://not-there/x", server.settings),
+    permission: /storage\.objects\.(?:get|list|create|delete)/,
+    secret: "Bearer",
+  });
 }

@@ -7,6 +7,8 @@ import { azurite, fakeGcs, obtain } from "./tools.js";
 export interface CloudServer {
   readonly name: string;
   readonly settings: StoreSettings;
+  /** The same as environment variables, for other processes. */
+  readonly environment: Readonly<Record<string, string>>;
   /** A new place each time. */
   place(): string;
   open(): Promise<ObjectStore>;
@@ -41,7 +43,13 @@ export async function startAzurite(): Promise<CloudServer | { readonly skipped: 
   const sdk = await import("@azure/storage-blob");
   const credential = new sdk.StorageSharedKeyCredential(account, accountKey);
   await new sdk.BlobServiceClient(endpoint, credential).getContainerClient(container).create();
-  return cloudServer("Azurite", `az://${container}`, { azure: { endpoint, account, accountKey } }, server.stop);
+  const environment = {
+    AZURE_STORAGE_ACCOUNT: account,
+    AZURE_STORAGE_KEY: accountKey,
+    AZURE_STORAGE_BLOB_ENDPOINT: endpoint,
+  };
+  const settings = { azure: { endpoint, account, accountKey } };
+  return cloudServer("Azurite", `az://${container}`, settings, environment, server.stop);
 }
 
 /** fake-gcs-server: an emulator of Google Cloud Storage. */
@@ -66,11 +74,18 @@ export async function startFakeGcs(): Promise<CloudServer | { readonly skipped: 
   const { Storage } = await import("@google-cloud/storage");
   await new Storage({ apiEndpoint: endpoint, projectId: "test" }).createBucket(container);
   const settings = { gcs: { endpoint, projectId: "test" } };
-  return cloudServer("fake-gcs-server", `gs://${container}`, settings, server.stop);
+  const environment = { STORAGE_EMULATOR_HOST: endpoint, GOOGLE_CLOUD_PROJECT: "test" };
+  return cloudServer("fake-gcs-server", `gs://${container}`, settings, environment, server.stop);
 }
 
-function cloudServer(name: string, root: string, settings: StoreSettings, stop: () => Promise<void>): CloudServer {
+function cloudServer(
+  name: string,
+  root: string,
+  settings: StoreSettings,
+  environment: Readonly<Record<string, string>>,
+  stop: () => Promise<void>,
+): CloudServer {
   let stores = 0;
   const place = (): string => `${root}/t${stores++}-${systemEnv.id()}/deep`;
-  return { name, settings, place, open: () => openStore(place(), settings), stop };
+  return { name, settings, environment, place, open: () => openStore(place(), settings), stop };
 }
