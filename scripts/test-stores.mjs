@@ -40,7 +40,7 @@ for (const { ancestorTitles, title, status } of tests) {
 }
 const order = ["memory", "file", "s3", "azure", "gcs"];
 const rank = (/** @type {string} */ backend) => order.findIndex((name) => backend.startsWith(name));
-const columns = [...backends.keys()].sort((a, b) => rank(a) - rank(b));
+const columns = [...backends.keys()].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
 const sign = (/** @type {string | undefined} */ status) =>
   status === "passed" ? "yes" : status === "failed" ? "**NO**" : "-";
 const cell = (/** @type {string} */ text) => text.replaceAll("|", "\\|");

@@ -8,11 +8,19 @@ import { BatchWeaveError } from "../errors.js";
 import { assertRange } from "./arguments.js";
 import { bodyBytes, bodyParts, copyBody } from "./body.js";
 import { assertBucketPrefix, splitBucketUri } from "./bucket-uri.js";
-import { type CloudCall, type CloudError, cloudFailure, isTransientStatus, mayBeSent } from "./cloud-failure.js";
+import {
+  type CloudCall,
+  type CloudError,
+  cloudFailure,
+  isNoVerdict,
+  slowestBytesPerMs,
+  timeoutMsDefault,
+} from "./cloud-failure.js";
 import { deleteEach, KeyPage } from "./cloud-keys.js";
 import { assertKey, isKey, isKeyPrefix } from "./key.js";
 import type { Body, CallOptions, CreateOutcome, ListOptions, ListPage, ObjectStore } from "./object-store.js";
 import { loadPeer } from "./peer.js";
+import { watched } from "./stall-watch.js";
 
 /** Settings of {@link openAzureStore}; what is left out comes from the environment variables that Azure's own tools read. */
 export interface AzureStoreSettings {
@@ -26,7 +34,7 @@ export interface AzureStoreSettings {
   sasToken?: string | undefined;
   /** Default: https://ACCOUNT.blob.core.windows.net (AZURE_STORAGE_BLOB_ENDPOINT). */
   endpoint?: string | undefined;
-  /** Of one request. Default 30,000. */
+  /** Without a byte from the server, and a second more for each megabyte that is sent. Default 30,000. */
   timeoutMs?: number | undefined;
 }
 
@@ -38,7 +46,7 @@ const containerName = /^(?:[a-z0-9](?:-?[a-z0-9]){2,62}|\$root)$/;
 /** Opens `az://container/prefix`. Nothing is sent. */
 export async function openAzureStore(
   uri: string,
-  _env: Env,
+  env: Env,
   settings: AzureStoreSettings = {},
   environment: NodeJS.ProcessEnv = process.env,
 ): Promise<AzureStore> {
@@ -52,7 +60,7 @@ export async function openAzureStore(
   }
   assertBucketPrefix(uri, prefix);
   const client = await connect(bucket, settings, environment);
-  return new AzureStore(client, prefix);
+  return new AzureStore(client, prefix, env, settings.timeoutMs ?? timeoutMsDefault);
 }
 
 async function connect(
@@ -61,8 +69,7 @@ async function connect(
   environment: NodeJS.ProcessEnv,
 ): Promise<ContainerClient> {
   const sdk = await loadPeer("@azure/storage-blob", "@azure/storage-blob", () => import("@azure/storage-blob"));
-  const timeoutMs = settings.timeoutMs ?? 30_000;
-  const options: StoragePipelineOptions = { retryOptions: { maxTries: 1, tryTimeoutInMs: timeoutMs } };
+  const options: StoragePipelineOptions = { retryOptions: { maxTries: 1 } };
   const account =
     settings.account ?? (environment["AZURE_STORAGE_ACCOUNT"] || environment["AZURE_STORAGE_ACCOUNT_NAME"]);
   const key = settings.accountKey ?? (environment["AZURE_STORAGE_KEY"] || environment["AZURE_STORAGE_ACCOUNT_KEY"]);
@@ -115,9 +122,13 @@ export class AzureStore implements ObjectStore {
   readonly uri: string;
   readonly #client: ContainerClient;
   readonly #prefix: string;
+  readonly #env: Env;
+  readonly #timeoutMs: number;
 
   /** @internal */
-  constructor(client: ContainerClient, prefix: string) {
+  constructor(client: ContainerClient, prefix: string, env: Env, timeoutMs: number) {
+    this.#env = env;
+    this.#timeoutMs = timeoutMs;
     this.#client = client;
     this.#prefix = prefix === "" ? "" : `${prefix}/`;
     this.uri = `az://${client.containerName}${prefix === "" ? "" : `/${prefix}`}`;
@@ -128,15 +139,14 @@ export class AzureStore implements ObjectStore {
     options?.signal?.throwIfAborted();
     try {
       // The commit point of whoever calls. Sent once: the SDK's retries are off.
-      await this.#blob(key).upload(oneBuffer(body), bodyBytes(body), {
-        conditions: { ifNoneMatch: "*" },
-        ...abortOf(options),
-      });
-      return "created";
+      const { etag } = await this.#watched(options, bodyBytes(body), (abortSignal) =>
+        this.#blob(key).upload(oneBuffer(body), bodyBytes(body), { conditions: { ifNoneMatch: "*" }, abortSignal }),
+      );
+      return etag === undefined ? "unknown" : "created";
     } catch (e) {
       const error = readError(e);
       if (error.status === 412 || (error.status === 409 && error.code === "BlobAlreadyExists")) return "exists";
-      if (mayBeSent(error) || (error.status !== undefined && isTransientStatus(error.status))) return "unknown";
+      if (isNoVerdict(error)) return "unknown";
       throw this.#failure(e, "write", key, "Blob Data Contributor on the container");
     }
   }
@@ -146,15 +156,12 @@ export class AzureStore implements ObjectStore {
     options?.signal?.throwIfAborted();
     const bytes = bodyBytes(body);
     try {
-      const blob = this.#blob(key);
-      if (bytes <= singlePutBytesMax) await blob.upload(oneBuffer(body), bytes, abortOf(options));
-      else
-        await blob.uploadData(oneBuffer(body), {
-          blockSize: singlePutBytesMax / 2,
-          concurrency: 4,
-          maxSingleShotSize: 0,
-          ...abortOf(options),
-        });
+      await this.#watched(options, bytes, async (abortSignal) => {
+        const blob = this.#blob(key);
+        if (bytes <= singlePutBytesMax) return blob.upload(oneBuffer(body), bytes, { abortSignal });
+        const parts = { blockSize: singlePutBytesMax / 2, concurrency: 4, maxSingleShotSize: 0 };
+        return blob.uploadData(oneBuffer(body), { ...parts, abortSignal });
+      });
     } catch (e) {
       options?.signal?.throwIfAborted();
       throw this.#failure(e, "write", key, "Blob Data Contributor on the container");
@@ -184,11 +191,10 @@ export class AzureStore implements ObjectStore {
     options: CallOptions | undefined,
   ): Promise<Uint8Array | undefined> {
     try {
-      const answer = await this.#blob(key).download(start, length, {
-        maxRetryRequests: resumesMax,
-        ...abortOf(options),
+      return await this.#watched(options, 0, async (abortSignal, progress) => {
+        const answer = await this.#blob(key).download(start, length, { maxRetryRequests: resumesMax, abortSignal });
+        return await collect(answer, progress);
       });
-      return await collect(answer);
     } catch (e) {
       options?.signal?.throwIfAborted();
       const error = readError(e);
@@ -206,16 +212,18 @@ export class AzureStore implements ObjectStore {
     const query = {
       prefix: `${this.#prefix}${prefix}`,
       ...(isKey(page.after) && { startFrom: page.after }),
-      ...abortOf(options),
     };
     try {
-      for await (const { segment } of this.#client.listBlobsFlat(query).byPage({ maxPageSize: page.limit + 1 })) {
-        options?.signal?.throwIfAborted();
-        for (const { name, properties } of segment.blobItems) {
-          if (!page.take(name, properties.contentLength ?? 0)) return page.end(true);
+      return await this.#watched(options, 0, async (abortSignal, progress) => {
+        const pages = this.#client.listBlobsFlat({ ...query, abortSignal }).byPage({ maxPageSize: page.limit + 1 });
+        for await (const { segment } of pages) {
+          progress();
+          for (const { name, properties } of segment.blobItems) {
+            if (!page.take(name, properties.contentLength ?? 0)) return page.end(true);
+          }
         }
-      }
-      return page.end(false);
+        return page.end(false);
+      });
     } catch (e) {
       options?.signal?.throwIfAborted();
       throw this.#failure(e, "list", "", "Blob Data Reader on the container");
@@ -225,13 +233,22 @@ export class AzureStore implements ObjectStore {
   async delete(keys: readonly string[], options?: CallOptions): Promise<void> {
     await deleteEach(keys, options, async (key) => {
       try {
-        await this.#blob(key).delete(abortOf(options));
+        await this.#watched(options, 0, (abortSignal) => this.#blob(key).delete({ abortSignal }));
       } catch (e) {
         const { status, code } = readError(e);
         if (status === 404 && code === "BlobNotFound") return;
         throw this.#failure(e, "delete", key, "Blob Data Contributor on the container");
       }
     });
+  }
+
+  /** The SDK itself knows no timeout: its setting is only passed on to the server. */
+  #watched<T>(
+    options: CallOptions | undefined,
+    bytes: number,
+    call: (signal: AbortSignal, progress: () => void) => Promise<T>,
+  ): Promise<T> {
+    return watched(this.#env, this.#timeoutMs + bytes / slowestBytesPerMs, options, call);
   }
 
   #blob(key: string): ReturnType<ContainerClient["getBlockBlobClient"]> {
@@ -265,19 +282,18 @@ export class AzureStore implements ObjectStore {
   }
 }
 
-function abortOf(options: CallOptions | undefined): { abortSignal?: AbortSignal } {
-  return options?.signal ? { abortSignal: options.signal } : {};
-}
-
 function oneBuffer(body: Body): Uint8Array {
   const parts = bodyParts(body);
   return parts.length === 1 ? (parts[0] as Uint8Array) : copyBody(body);
 }
 
-async function collect(answer: BlobDownloadResponseParsed): Promise<Uint8Array> {
+async function collect(answer: BlobDownloadResponseParsed, progress: () => void): Promise<Uint8Array> {
   const announced = answer.contentLength ?? Number.NaN;
   const chunks: Uint8Array[] = [];
-  for await (const chunk of answer.readableStreamBody ?? []) chunks.push(chunk as unknown as Uint8Array);
+  for await (const chunk of answer.readableStreamBody ?? []) {
+    progress();
+    chunks.push(chunk as unknown as Uint8Array);
+  }
   const bytes = copyBody(chunks);
   if (announced >= 0 && bytes.byteLength !== announced)
     throw Object.assign(new Error("cut short"), { name: "RestError", code: "ECONNRESET" });

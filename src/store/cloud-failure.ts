@@ -26,13 +26,21 @@ export interface CloudError {
 /** Codes of the network that say for certain that no byte of a request was sent. */
 const unsent = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"];
 
-/** Whether a request that failed this way may have reached the server. */
-export function mayBeSent({ status, code }: CloudError): boolean {
-  return status === undefined && !unsent.includes(code);
+/** Default of every cloud store's timeout, and what is added to it while bytes are sent: a connection slower than this is taken for dead. */
+export const timeoutMsDefault = 30_000;
+export const slowestBytesPerMs = 1_000;
+
+/**
+ * Whether nothing is known after a conditional create that failed so: it may have reached the server, the same may succeed later, or
+ * what answered was not the store (a portal's page under status 200).
+ */
+export function isNoVerdict({ status, code }: CloudError): boolean {
+  if (status === undefined) return !unsent.includes(code);
+  return status < 400 || isTransientStatus(status);
 }
 
 /** Whether the same request may succeed later. */
-export function isTransientStatus(status: number | undefined): boolean {
+function isTransientStatus(status: number | undefined): boolean {
   return (
     status === undefined || status === 408 || status === 409 || status === 429 || (status >= 500 && status !== 501)
   );
@@ -63,6 +71,12 @@ export function cloudFailure(
     return make(
       "STORE_UNAVAILABLE",
       `${call.endpoint} ${text} (${code || "no answer"}); check the address, the network and the server`,
+    );
+  }
+  if (status < 400) {
+    return make(
+      "STORE_UNAVAILABLE",
+      `${call.endpoint} answered ${status} with something that is not the store's; check the address and proxies in between`,
     );
   }
   if (isTransientStatus(status)) {

@@ -8,11 +8,19 @@ import type { Env } from "../env/index.js";
 import { assertRange } from "./arguments.js";
 import { bodyParts, copyBody } from "./body.js";
 import { assertBucketPrefix, splitBucketUri } from "./bucket-uri.js";
-import { type CloudCall, type CloudError, cloudFailure, isTransientStatus, mayBeSent } from "./cloud-failure.js";
+import {
+  type CloudCall,
+  type CloudError,
+  cloudFailure,
+  isNoVerdict,
+  slowestBytesPerMs,
+  timeoutMsDefault,
+} from "./cloud-failure.js";
 import { deleteEach, KeyPage } from "./cloud-keys.js";
 import { assertKey, isKeyPrefix } from "./key.js";
 import type { Body, CallOptions, CreateOutcome, ListOptions, ListPage, ObjectStore } from "./object-store.js";
 import { loadPeer } from "./peer.js";
+import { watched } from "./stall-watch.js";
 
 /** Settings of {@link openGcsStore}. Credentials are found as Google's own tools find them (Application Default Credentials). */
 export interface GcsStoreSettings {
@@ -22,16 +30,17 @@ export interface GcsStoreSettings {
   projectId?: string | undefined;
   /** A service account's key. Default: GOOGLE_APPLICATION_CREDENTIALS. */
   keyFile?: string | undefined;
-  /** Of one request. Default 30,000. */
+  /** Without a byte from the server, and a second more for each megabyte that is sent. Default 30,000. */
   timeoutMs?: number | undefined;
 }
 
 const resumesMax = 8;
+const putPermission = "storage.objects.create and storage.objects.delete";
 
 /** Opens `gs://bucket/prefix`. Nothing is sent. */
 export async function openGcsStore(
   uri: string,
-  _env: Env,
+  env: Env,
   settings: GcsStoreSettings = {},
   environment: NodeJS.ProcessEnv = process.env,
 ): Promise<GcsStore> {
@@ -42,15 +51,20 @@ export async function openGcsStore(
     "@google-cloud/storage",
     () => import("@google-cloud/storage"),
   );
-  const endpoint = settings.endpoint ?? environment["STORAGE_EMULATOR_HOST"];
+  const timeoutMs = settings.timeoutMs ?? timeoutMsDefault;
+  const given = settings.endpoint ?? environment["STORAGE_EMULATOR_HOST"];
+  // Google's own tools disagree on whether the variable ends with the path, so it may.
+  const endpoint = given && (given.includes("://") ? given : `http://${given}`).replace(/\/(?:storage\/v1\/?)?$/, "");
   const storage = new Storage({
     retryOptions: { autoRetry: false, maxRetries: 0 },
-    timeout: settings.timeoutMs ?? 30_000,
-    ...(endpoint && { apiEndpoint: endpoint.includes("://") ? endpoint : `http://${endpoint}` }),
+    // Of a whole request, however large: only a last resort, so that none outlives its caller for ever.
+    timeout: 10 * timeoutMs,
+    ...(endpoint && { apiEndpoint: endpoint }),
     ...(settings.projectId !== undefined && { projectId: settings.projectId }),
     ...(settings.keyFile !== undefined && { keyFilename: settings.keyFile }),
   });
-  return new GcsStore(storage.bucket(bucket), prefix, endpoint || "https://storage.googleapis.com");
+  if (endpoint) storage.baseUrl = `${endpoint}/storage/v1`; // which the SDK would take from the variable as it is
+  return new GcsStore(storage.bucket(bucket), prefix, endpoint || "https://storage.googleapis.com", env, timeoutMs);
 }
 
 /** See the head of this file. Made by {@link openGcsStore}. The SDK takes no AbortSignal: an aborted call returns at once, what was sent goes on. */
@@ -59,9 +73,13 @@ export class GcsStore implements ObjectStore {
   readonly #bucket: Bucket;
   readonly #prefix: string;
   readonly #endpoint: string;
+  readonly #env: Env;
+  readonly #timeoutMs: number;
 
   /** @internal */
-  constructor(bucket: Bucket, prefix: string, endpoint: string) {
+  constructor(bucket: Bucket, prefix: string, endpoint: string, env: Env, timeoutMs: number) {
+    this.#env = env;
+    this.#timeoutMs = timeoutMs;
     this.#bucket = bucket;
     this.#prefix = prefix === "" ? "" : `${prefix}/`;
     this.#endpoint = endpoint;
@@ -73,13 +91,12 @@ export class GcsStore implements ObjectStore {
     options?.signal?.throwIfAborted();
     try {
       // The commit point of whoever calls. Sent once: the SDK's retries are off.
-      await unlessAborted(this.#save(key, body, { ifGenerationMatch: 0 }), options?.signal);
-      return "created";
+      return (await this.#save(key, body, { ifGenerationMatch: 0 }, options)) ? "created" : "unknown";
     } catch (e) {
       if (options?.signal?.aborted) return "unknown";
       const error = readError(e);
       if (error.status === 412) return "exists";
-      if (mayBeSent(error) || (error.status !== undefined && isTransientStatus(error.status))) return "unknown";
+      if (isNoVerdict(error)) return "unknown";
       throw this.#failure(e, "write", key, "storage.objects.create");
     }
   }
@@ -88,22 +105,33 @@ export class GcsStore implements ObjectStore {
     assertKey(key);
     options?.signal?.throwIfAborted();
     try {
-      await unlessAborted(this.#save(key, body, undefined), options?.signal);
+      if (await this.#save(key, body, undefined, options)) return;
     } catch (e) {
       options?.signal?.throwIfAborted();
-      throw this.#failure(e, "write", key, "storage.objects.create and storage.objects.delete");
+      throw this.#failure(e, "write", key, putPermission);
     }
+    throw cloudFailure(this.#call("write", key, putPermission), { status: 200, code: "" });
   }
 
-  async #save(key: string, body: Body, conditions: { ifGenerationMatch: number } | undefined): Promise<void> {
+  /** Whether it is stored: an object has a generation; a page that a proxy sent under status 200 has none. */
+  async #save(
+    key: string,
+    body: Body,
+    conditions: { ifGenerationMatch: number } | undefined,
+    options: CallOptions | undefined,
+  ): Promise<boolean> {
     const parts = bodyParts(body);
     const bytes = parts.length === 1 ? (parts[0] as Uint8Array) : copyBody(body);
-    await this.#file(key).save(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength), {
-      resumable: false,
-      validation: false,
-      metadata: { contentType: "application/octet-stream", cacheControl: "no-store" },
-      ...(conditions && { preconditionOpts: conditions }),
-    });
+    const file = this.#file(key);
+    await this.#watched(options, bytes.byteLength, () =>
+      file.save(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength), {
+        resumable: false,
+        validation: false,
+        metadata: { contentType: "application/octet-stream", cacheControl: "no-store" },
+        ...(conditions && { preconditionOpts: conditions }),
+      }),
+    );
+    return file.metadata.generation !== undefined;
   }
 
   async get(key: string, options?: CallOptions): Promise<Uint8Array | undefined> {
@@ -132,7 +160,10 @@ export class GcsStore implements ObjectStore {
     let at = start;
     let generation: string | undefined;
     for (let breaks = 0; ; breaks++) {
-      const piece = await this.#readOnce(key, at, end, generation, options).catch((e: unknown) => {
+      const read = this.#watched(options, 0, (signal, progress) =>
+        this.#readOnce(key, at, end, generation, signal, progress),
+      );
+      const piece = await read.catch((e: unknown) => {
         options?.signal?.throwIfAborted();
         const error = readError(e);
         if (error.status === 416) return { bytes: new Uint8Array(0), isWhole: true, generation };
@@ -156,7 +187,8 @@ export class GcsStore implements ObjectStore {
     at: number,
     end: number,
     generation: string | undefined,
-    options: CallOptions | undefined,
+    signal: AbortSignal,
+    progress: () => void,
   ): Promise<{ readonly bytes: Uint8Array; readonly isWhole: boolean; readonly generation: string | undefined }> {
     const file = this.#file(key, generation);
     const isRange = at > 0 || end !== Number.POSITIVE_INFINITY;
@@ -169,23 +201,21 @@ export class GcsStore implements ObjectStore {
       const chunks: Uint8Array[] = [];
       let announced = Number.NaN;
       let found: string | undefined;
-      const abort = (): void => {
-        stream.destroy();
-        reject(options?.signal?.reason);
-      };
       const settle = (e: Error | undefined): void => {
-        options?.signal?.removeEventListener("abort", abort);
         const bytes = copyBody(chunks);
         // No answer yet, or an error that is one: nothing to go on from.
         if (e && (bytes.byteLength === 0 || readError(e).status !== undefined)) reject(e);
         else resolve({ bytes, isWhole: !e && !(bytes.byteLength < announced), generation: found });
       };
-      options?.signal?.addEventListener("abort", abort, { once: true });
+      signal.addEventListener("abort", () => stream.destroy(), { once: true });
       stream.on("response", (response: { headers: unknown }) => {
         announced = Number(headerOf(response.headers, "content-length") ?? Number.NaN);
         found = headerOf(response.headers, "x-goog-generation");
       });
-      stream.on("data", (chunk: Uint8Array) => chunks.push(chunk));
+      stream.on("data", (chunk: Uint8Array) => {
+        progress();
+        chunks.push(chunk);
+      });
       stream.once("end", () => settle(undefined));
       stream.once("error", settle);
     });
@@ -205,7 +235,7 @@ export class GcsStore implements ObjectStore {
           ...(page.after !== "" && { startOffset: page.after }),
           ...(pageToken !== undefined && { pageToken }),
         };
-        const [files, next] = await unlessAborted(this.#bucket.getFiles(query), options?.signal);
+        const [files, next] = await this.#watched(options, 0, () => this.#bucket.getFiles(query));
         for (const { name, metadata } of files) {
           if (!page.take(name, Number(metadata.size ?? 0))) return page.end(true);
         }
@@ -221,12 +251,20 @@ export class GcsStore implements ObjectStore {
   async delete(keys: readonly string[], options?: CallOptions): Promise<void> {
     await deleteEach(keys, options, async (key) => {
       try {
-        await unlessAborted(this.#file(key).delete(), options?.signal);
+        await this.#watched(options, 0, () => this.#file(key).delete());
       } catch (e) {
         if (readError(e).status === 404 && !isBucketMissing(e)) return;
         throw this.#failure(e, "delete", key, "storage.objects.delete");
       }
     });
+  }
+
+  #watched<T>(
+    options: CallOptions | undefined,
+    bytes: number,
+    call: (signal: AbortSignal, progress: () => void) => Promise<T>,
+  ): Promise<T> {
+    return watched(this.#env, this.#timeoutMs + bytes / slowestBytesPerMs, options, call);
   }
 
   #file(key: string, generation?: string): File {
@@ -241,7 +279,8 @@ export class GcsStore implements ObjectStore {
     if (!(e instanceof Error)) return e;
     const call = this.#call(doing, key, permission);
     const error = readError(e);
-    if (isBucketMissing(e)) {
+    // A write or a listing finds nothing missing but the bucket.
+    if (isBucketMissing(e) || (error.status === 404 && (doing === "write" || doing === "list"))) {
       return cloudFailure(call, error, [
         "INVALID_ARGUMENT",
         `there is no bucket "${this.#bucket.name}" at ${this.#endpoint}; create it or correct the URI`,
@@ -254,22 +293,6 @@ export class GcsStore implements ObjectStore {
       ]);
     }
     return cloudFailure(call, error);
-  }
-}
-
-/** `promise`, or the signal's reason as soon as that comes. */
-async function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-  if (!signal) return promise;
-  let stop: (() => void) | undefined;
-  const aborted = new Promise<never>((_, reject) => {
-    stop = () => reject(signal.reason);
-    signal.addEventListener("abort", stop, { once: true });
-  });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    if (stop) signal.removeEventListener("abort", stop);
-    promise.catch(() => {});
   }
 }
 

@@ -3,31 +3,8 @@
  * its target on any machine: bytes written and read, requests, the size of a manifest. Times are not judged here. Method: small runs
  * of the real benchmarks.
  */
-import { expect, test, vi } from "vitest";
-
-type Row = Record<string, number | string>;
-
-async function rowsOf(name: string, ...args: string[]): Promise<Row[]> {
-  const lines: string[] = [];
-  const log = vi.spyOn(console, "log").mockImplementation((line: string) => void lines.push(line));
-  const { run } = (await import(`../../bench/${name}.ts`)) as { run(args: string[]): Promise<void> };
-  try {
-    await run([...args, "--json"]);
-  } finally {
-    log.mockRestore();
-  }
-  const rows = lines.map((line) => JSON.parse(line) as Row);
-  expect(rows.map((row) => row["bench"])).toEqual(rows.map(() => name));
-  return rows;
-}
-
-function expectShape(rows: readonly Row[], fields: string): void {
-  expect(rows.length).toBeGreaterThan(0);
-  for (const row of rows) {
-    expect(Object.keys(row)).toEqual(["bench", ...fields.split(" ")]);
-    for (const value of Object.values(row)) if (typeof value === "number") expect(value).toBeGreaterThan(0);
-  }
-}
+import { expect, test } from "vitest";
+import { expectShape, rowsOf } from "./bench-rows.js";
 
 test("ingest: at most 1.1 bytes are written per payload byte at 1 MB", { timeout: 60_000 }, async () => {
   const rows = await rowsOf("ingest", "--payloads", "1e6", "--producers", "1,2", "--rounds", "1", "--seconds", "0.01");

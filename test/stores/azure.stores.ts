@@ -30,7 +30,7 @@ else {
     const denied = await openStore(server.place(), { azure: { ...azure, accountKey } });
     for (const call of [denied.get("k"), denied.list(""), denied.put("k", new Uint8Array(1))]) {
       const e = await call.catch((caught: unknown) => caught);
-      expect(e).toMatchObject({ code: "STORE_DENIED", message: expect.stringMatching(/check the key or SAS/) });
+      expect(e).toMatchObject({ code: "STORE_DENIED" });
       expect(String(e)).not.toContain(accountKey);
     }
     const opening = openStore("az://container/x", { azure: { connectionString: "AccountKey=hunter2" } });
