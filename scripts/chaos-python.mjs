@@ -1,6 +1,7 @@
 // Python and TypeScript producers on one namespace, killed with SIGKILL again and again; then every batch must be in the log exactly once, in
 // the order of its producer, `batchweave verify` must find nothing, and both languages must read the same bytes.
 //
+//   npm run chaos -- --python [--rounds 100] [--seed 1]        builds first; what follows has all the options
 //   node scripts/chaos-python.mjs [--rounds 100] [--python 2] [--typescript 2] [--uri file:///some/folder] [--seed 1]
 import { spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";

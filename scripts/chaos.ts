@@ -4,10 +4,13 @@
  * processes that fight for one producer id, four ranks that register checkpoints, two eager reclaimers. Most kills are aimed at a phase (the
  * process sends itself SIGKILL somewhere in it), the others come from outside at a random moment; where each really hit is read from a file
  * that the victim wrote synchronously. Afterwards the log is verified, and what everybody saw and acknowledged must be one history.
+ * `--python` runs `chaos-python.mjs` instead: producers of both languages on one namespace.
  */
+import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { createNamespace, makeCursor } from "../src/index.js";
 import { chaosGrid } from "./chaos-content.js";
@@ -32,6 +35,7 @@ const { values } = parseArgs({
     rounds: { type: "string", default: "100" },
     store: { type: "string", default: "file" },
     faults: { type: "boolean", default: false },
+    python: { type: "boolean", default: false },
     seed: { type: "string", default: String(Date.now() % 1_000_000) },
     json: { type: "boolean", default: false },
     keep: { type: "boolean", default: false },
@@ -40,7 +44,17 @@ const { values } = parseArgs({
 });
 if (values.help) {
   console.log("npm run chaos -- [--rounds 100] [--store file|s3|moto] [--faults] [--seed N] [--json] [--keep]");
+  console.log("npm run chaos -- --python [--rounds 100] [--seed N]   Python and TypeScript producers on one namespace");
   process.exit(0);
+}
+if (values.python) {
+  if (values.store !== "file" || values.faults || values.json || values.keep) {
+    console.error("--python goes with --rounds and --seed only: it runs on a folder of its own");
+    process.exit(2);
+  }
+  const script = fileURLToPath(new URL("../../scripts/chaos-python.mjs", import.meta.url));
+  const args = [script, "--rounds", values.rounds, "--seed", values.seed];
+  process.exit(spawnSync(process.execPath, args, { stdio: "inherit" }).status ?? 1);
 }
 const rounds = Number(values.rounds);
 const seed = Number(values.seed);

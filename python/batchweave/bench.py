@@ -188,7 +188,7 @@ def bench_first(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
 def bench_ingest(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Batches of four slices. Bare: the same objects by the same client on as many threads, without any commit."""
     results = []
-    for slice_bytes, batches in ((256 * 1024, 120), (2 * MEBI, 40)):
+    for slice_bytes, batches in ((256 * 1024, 400), (2 * MEBI, 100)):
         turns = []
         for turn in range(args.turns):
             namespace = create_namespace(f"{root}/ingest-{slice_bytes}-{turn}-{random_id()}", rows=4, chunks=1)
