@@ -230,7 +230,7 @@ def _decompress(stored: Any, where: str, entry: SliceEntry) -> bytes:
             raise BatchWeaveError(
                 "UNSUPPORTED_ENCODING",
                 f"A slice of {where} has the encoding zstd, which needs Python 3.14 or the package zstandard. "
-                'Install "batchweave[zstd]", or write with encoding "none".',
+                'Run pip install zstandard (the extra "zstd"), or write with encoding "none".',
                 {"key": where, **entry._asdict()},
             ) from None
     try:

@@ -27,7 +27,7 @@ def open_cloud_store(uri: str, **settings: Any) -> "CloudStore":
     except ImportError:
         raise BatchWeaveError(
             "MISSING_PACKAGE",
-            f'{scheme.lower()}:// needs the package obstore: run pip install "batchweave[cloud]".',
+            f'{scheme.lower()}:// needs the package obstore: run pip install obstore (the extra "cloud").',
             {"package": "obstore"},
         ) from None
     make: dict[str, Callable[..., Any]] = {"s3": _s3, "gs": _gcs, "az": _azure}

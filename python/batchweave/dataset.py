@@ -1,6 +1,8 @@
 """StreamingDataset and StreamingDataLoader: the log as torch expects it, and as a plain iterator where torch is absent."""
 from __future__ import annotations
 
+import difflib
+import inspect
 import multiprocessing
 import os
 from collections import deque
@@ -25,6 +27,8 @@ else:
 
 #: What the processes of one dataset share: whether the start is fixed, its row and iteration, the pass of workers that read.
 _FIXED, _ROW, _ITERATION, _YIELDED = range(4)
+#: Arguments of Consumer that the dataset gives itself.
+_OWN_SETTINGS = ("log", "place", "start", "policy", "layout", "rows_per_rank", "group", "wait_timeout", "stride", "offset", "finish", "finish_copies")
 
 
 class StreamingDataset(_Base):
@@ -76,6 +80,11 @@ class StreamingDataset(_Base):
         self._pin_memory = pin_memory
         self._transform = transform
         self._store_settings = store_settings or {}
+        known = [name for name in inspect.signature(Consumer).parameters if name not in _OWN_SETTINGS]
+        for name in settings:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1, 0.4)
+                raise invalid(f"StreamingDataset has no setting {name!r}{f'; did you mean {near[0]!r}' if near else ''}. It has: {', '.join(known)}.")
         self._settings: dict[str, Any] = {
             "policy": policy,
             "layout": layout,

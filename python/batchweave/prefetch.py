@@ -317,7 +317,8 @@ def describe_wait(log: Log, manifest: Manifest, wanted: IterationPlan, waited: f
     return BatchWeaveError(
         "WAIT_TIMEOUT",
         f"Waited {_seconds(waited)} for step {missing}{until} (iteration {wanted.iteration}): the head is version "
-        f"{manifest.version} with steps up to {manifest.end - 1}, and nothing was committed for {_seconds(idle)}. "
+        f"{manifest.version} with {f'steps up to {manifest.end - 1}' if manifest.end else 'no step yet'}, and nothing was committed for "
+        f"{_seconds(idle)}. "
         f"{_describe_producers(manifest)} {_hint(manifest, lane)}",
         {"missing": missing, "lastStep": wanted.last_step, "iteration": wanted.iteration, "version": manifest.version},
     )

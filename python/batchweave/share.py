@@ -6,7 +6,7 @@ from typing import Any, Callable, Mapping, Sequence, Union
 from .errors import BatchWeaveError, invalid
 from .reader import Slice
 from .stacking import stack_rows
-from .tensors import decode_safetensors, to_numpy, to_torch
+from .tensors import decode_safetensors, require_package, to_numpy, to_torch
 
 #: "bytes": as they are; "numpy", "torch": tensors of the safetensors layout by name, without copying; or your own function.
 Decode = Union[str, Callable[[Any], Any]]
@@ -160,7 +160,10 @@ def decode_bytes(data: Any, decode: Decode, where: str) -> Any:
 
 def check_decode(decode: Decode) -> None:
     """Refuses what cannot decode."""
-    if callable(decode) or decode in ("bytes", "numpy", "torch"):
+    if callable(decode) or decode == "bytes":
+        return
+    if decode in ("numpy", "torch"):
+        require_package(decode)
         return
     raise BatchWeaveError(
         "INVALID_ARGUMENT", f'decode must be "bytes", "numpy", "torch" or a function, not {decode!r}.', {}

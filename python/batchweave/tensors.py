@@ -219,6 +219,14 @@ def to_torch(tensor: Tensor) -> Any:
     return torch.frombuffer(tensor.data, dtype=dtype).reshape(tensor.shape)
 
 
+def require_package(name: str) -> None:
+    """MISSING_PACKAGE if it is not installed; does not import it, which takes seconds."""
+    import importlib.util
+
+    if importlib.util.find_spec(name) is None:
+        raise _missing(name)
+
+
 @lru_cache(maxsize=None)
 def _module(name: str) -> Any:
     import importlib
@@ -229,6 +237,10 @@ def _module(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise BatchWeaveError(
-            "MISSING_PACKAGE", f'This needs the package {name}: run pip install {name}, or read with decode="bytes".', {}
-        ) from None
+        raise _missing(name) from None
+
+
+def _missing(name: str) -> BatchWeaveError:
+    return BatchWeaveError(
+        "MISSING_PACKAGE", f'This needs the package {name}: run pip install {name}, or read with decode="bytes".', {"package": name}
+    )

@@ -26,7 +26,7 @@ class WithoutThePackage(unittest.TestCase):
         with self.assertRaises(BatchWeaveError) as caught:
             open_store("s3://bucket/x")
         self.assertEqual(caught.exception.code, "MISSING_PACKAGE")
-        self.assertIn("batchweave[cloud]", caught.exception.message)
+        self.assertIn("pip install obstore", caught.exception.message)
 
 
 @unittest.skipUnless(HAS_ALL, "obstore or node is not installed")

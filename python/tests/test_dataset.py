@@ -91,6 +91,10 @@ class Plain(Files):
         self.assertEqual(self.code(lambda: next(iter(dataset))), "WRONG_NAMESPACE")
         self.assertEqual(self.code(lambda: self.dataset(decode="pickle")), "INVALID_ARGUMENT")
         self.assertEqual(self.code(lambda: self.dataset(broadcast=("dp",))), "INVALID_ARGUMENT")
+        with self.assertRaisesRegex(BatchWeaveError, "did you mean 'prefetch_bytes_max'"):
+            self.dataset(prefetch_bytes=5)
+        if not HAS_TORCH:
+            self.assertEqual(self.code(lambda: self.dataset(decode="torch")), "MISSING_PACKAGE")
 
     def test_a_decode_hook_gets_the_bytes(self) -> None:
         share = next(iter(self.dataset(decode=lambda data: len(data))))
