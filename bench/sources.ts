@@ -51,7 +51,8 @@ interface Running {
 function start(args: readonly (string | number)[], python?: string | undefined): Running {
   const child = spawn(python ?? process.execPath, [python ? torchScript : script, ...args.map(String)], {
     stdio: ["ignore", "pipe", "inherit"],
-    env: { ...process.env, PYTHONPATH: join(root, "python") },
+    // Torch warns of more workers than cores, which is the point here.
+    env: { ...process.env, PYTHONPATH: join(root, "python"), PYTHONWARNINGS: "ignore" },
   });
   const ready = new Promise<number[]>((resolve, reject) => {
     child.once("exit", (code) => reject(new Error(`${args[0]} ended with ${code} before it was ready`)));
