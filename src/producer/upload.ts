@@ -4,7 +4,6 @@ import {
   asSeq,
   type BatchMetadata,
   batchKey,
-  crc32,
   type Descriptor,
   type EncodedExtent,
   type Extent,
@@ -18,6 +17,7 @@ import {
 } from "../format/index.js";
 import type { Holder, Log } from "../log/index.js";
 import { assertSlice, assertSliceCount } from "./batch-input.js";
+import { fingerprint } from "./fingerprint.js";
 import { newestBase, uploadBase } from "./upload-base.js";
 
 /** What a batch carries besides its slices. */
@@ -34,10 +34,12 @@ export class Upload {
   readonly #holder: Holder;
   readonly #content: BatchContent;
   readonly #extentBytesMax: number;
-  /** Kept until the batch was seen committed; undefined for streamed batches, which are larger than memory. */
-  #extents: EncodedExtent[] | undefined = [];
-  /** The slices as they were accepted, with their checksums: whether they still are what they were is asked after every upload. */
-  #held: readonly StoredSlice[] = [];
+  /** What is to be stored, from its acceptance until it was seen committed; undefined for streamed batches, which are larger than memory. */
+  #runs: StoredSlice[][] | undefined = [];
+  /** The same with checksums and footers, from the first upload on. */
+  #extents: EncodedExtent[] | undefined;
+  /** Of the caller's buffers as they were accepted: whether they still are what they were is asked after every upload. */
+  #fingerprints: readonly number[] = [];
   #attempt = 0;
   descriptor: Descriptor | undefined;
 
@@ -52,12 +54,15 @@ export class Upload {
   /** Takes slices that are all in memory, and refuses what cannot be stored. */
   hold(slices: readonly Uint8Array[]): void {
     const stored = slices.map((slice) => encodeSlice(slice, this.#content.encoding));
-    // Now, not when the upload begins: what is stored must be what was accepted, whatever the caller does with the buffers meanwhile.
-    this.#held = stored.map((slice) => ({ ...slice, crc: crc32(slice.bytes) }));
-    const runs = splitRuns(this.#held, this.#extentBytesMax);
-    assertExtentCount(runs.length);
+    this.#runs = splitRuns(stored, this.#extentBytesMax);
+    assertExtentCount(this.#runs.length);
+    this.#fingerprints = stored.map(({ bytes }) => fingerprint(bytes));
+  }
+
+  /** Checksums are computed when the upload begins, not at acceptance: the store then finds the bytes in the CPU's caches. */
+  #encode(runs: readonly StoredSlice[][]): EncodedExtent[] {
     let firstCell = 0;
-    this.#extents = runs.map((run, extent) => {
+    return runs.map((run, extent) => {
       const encoded = this.#encodeExtent(run, extent, firstCell, extent === runs.length - 1);
       firstCell += run.length;
       return encoded;
@@ -66,7 +71,7 @@ export class Upload {
 
   /** A buffer that was changed before its upload was over may have been stored half old, half new: such a batch is never committed. */
   #assertUnchanged(): void {
-    const changed = this.#held.findIndex((slice) => crc32(slice.bytes) !== slice.crc);
+    const changed = (this.#runs ?? []).flat().findIndex(({ bytes }, i) => fingerprint(bytes) !== this.#fingerprints[i]);
     if (changed < 0) return;
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
@@ -77,8 +82,10 @@ export class Upload {
 
   /** Uploads, or uploads again under a new name: the same bytes, the newest base. */
   async send(signal: AbortSignal): Promise<Descriptor> {
+    const runs = this.#runs;
+    if (!runs || runs.length === 0) throw this.expired();
+    this.#extents ??= this.#encode(runs);
     const extents = this.#extents;
-    if (!extents || extents.length === 0) throw this.expired();
     // What expired once was uploaded on an old base; it must not happen again.
     const name = this.#nextName(this.#attempt === 0 ? uploadBase(this.#log) : await newestBase(this.#log, signal));
     await Promise.all(extents.map((extent, i) => this.#log.store.put(batchKey(name, i), extent.body, { signal })));
@@ -89,7 +96,7 @@ export class Upload {
 
   /** Uploads a batch that is larger than memory, extent by extent, while it is being made. */
   async sendStream(slices: AsyncIterable<Uint8Array>, grid: Grid, signal: AbortSignal): Promise<Descriptor> {
-    this.#extents = undefined;
+    this.#runs = undefined;
     const name = this.#nextName(await newestBase(this.#log, signal));
     const cells = grid.rows * grid.chunks;
     const entries: Extent[] = [];
@@ -122,8 +129,9 @@ export class Upload {
 
   /** Lets go of the bytes: the batch was seen committed. */
   release(): void {
+    this.#runs = undefined;
     this.#extents = undefined;
-    this.#held = [];
+    this.#fingerprints = [];
   }
 
   expired(): BatchWeaveError {

@@ -13,6 +13,8 @@ import { assertRange, listLimit } from "./arguments.js";
 import { bodyBytes, bodyParts } from "./body.js";
 import {
   closeFile,
+  closeFileNow,
+  durableWriteFlags,
   linkFile,
   openFile,
   readFlags,
@@ -25,6 +27,8 @@ import {
   syncData,
   touchFlags,
   unlinkFile,
+  vectorsMax,
+  writeBytesMax,
   writeFlags,
   writeFully,
 } from "./file-calls.js";
@@ -258,7 +262,8 @@ export class FileStore implements ObjectStore {
     signal?.throwIfAborted();
     try {
       await this.#directories.ensure(dirname(path)).exists;
-      await closeFile(await this.#inDirectory(path, undefined, () => openFile(path, touchFlags)));
+      // Nothing was written through it: closing it takes less than a turn of the thread pool.
+      closeFileNow(await this.#inDirectory(path, undefined, () => openFile(path, touchFlags)));
     } catch (e) {
       throw fileError(e, "write", path);
     }
@@ -298,17 +303,22 @@ export class FileStore implements ObjectStore {
     signal?.throwIfAborted();
     const path = this.#temps.next();
     const ready = this.#directories.ensure(directory).exists;
-    const fd = await this.#inDirectory(path, undefined, () => openFile(path, writeFlags));
+    const parts = bodyParts(body);
+    const bytes = bodyBytes(body);
+    const mustSync = this.durability === "power-loss" && !isHint;
+    // Several writes would each wait for the disk: those are synced once, at their end.
+    const syncsItself = mustSync && durableWriteFlags !== 0 && parts.length <= vectorsMax && bytes <= writeBytesMax;
+    const flags = syncsItself ? durableWriteFlags : writeFlags;
+    const fd = await this.#inDirectory(path, undefined, () => openFile(path, flags));
     const temp = new TempFile(path, fd);
     try {
-      const isBulk = bodyBytes(body) >= bulkBytesMin;
-      const write = (): Promise<void> => writeFully(fd, bodyParts(body));
+      const isBulk = bytes >= bulkBytesMin;
+      const write = (): Promise<void> => writeFully(fd, parts);
       await (isBulk ? this.#bulk.pass(write) : write());
       signal?.throwIfAborted();
+      if (mustSync && !syncsItself) await (isBulk ? this.#bulk.pass(() => syncData(fd)) : syncData(fd));
       // Without a sync, only close(2) reports a write that a network file system or a quota refused late.
-      if (this.durability === "power-loss" && !isHint)
-        await (isBulk ? this.#bulk.pass(() => syncData(fd)) : syncData(fd));
-      else await temp.close();
+      else if (!mustSync) await temp.close();
       await ready;
       signal?.throwIfAborted();
       return temp;
