@@ -88,7 +88,9 @@ export class Upload {
     const extents = this.#extents;
     // What expired once was uploaded on an old base; it must not happen again.
     const name = this.#nextName(this.#attempt === 0 ? uploadBase(this.#log) : await newestBase(this.#log, signal));
-    await Promise.all(extents.map((extent, i) => this.#log.store.put(batchKey(name, i), extent.body, { signal })));
+    await Promise.all(
+      extents.map((extent, i) => this.#log.store.put(batchKey(name, i), extent.body, { signal, unknownKey: true })),
+    );
     this.#assertUnchanged();
     this.descriptor = { ...name, extents: extents.map((e) => e.entry) };
     return this.descriptor;
@@ -105,7 +107,7 @@ export class Upload {
     let count = 0;
     const flush = async (last: boolean): Promise<void> => {
       const encoded = this.#encodeExtent(run, entries.length, count - run.length, last);
-      await this.#log.store.put(batchKey(name, entries.length), encoded.body, { signal });
+      await this.#log.store.put(batchKey(name, entries.length), encoded.body, { signal, unknownKey: true });
       entries.push(encoded.entry);
       run = [];
       runBytes = 0;

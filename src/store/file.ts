@@ -140,7 +140,7 @@ export class FileStore implements ObjectStore {
     let temp: TempFile | undefined;
     let outcome: CreateOutcome;
     try {
-      temp = await this.#writeTemp(dirname(path), body, signal);
+      temp = await this.#writeTemp(this.#temps.next(), dirname(path), body, signal);
       // The commit point: before this the object does not exist, after it it does. Whatever fails later cannot be a plain failure.
       outcome = await this.#link(temp.path, path);
     } catch (e) {
@@ -161,15 +161,31 @@ export class FileStore implements ObjectStore {
     const path = this.#path(key);
     const isHint = options?.hint === true;
     if (isHint && bodyBytes(body) === 0) return await this.#touch(path, options?.signal);
+    // Only large ones: of small ones two may be under way (hedging), and one that is given up would take the other's file with it.
+    const isInPlace = options?.unknownKey === true && bodyBytes(body) >= bulkBytesMin;
+    if (isInPlace && (await this.#putInPlace(path, body, options.signal))) return;
     let temp: TempFile | undefined;
     try {
-      temp = await this.#writeTemp(dirname(path), body, options?.signal, isHint);
+      temp = await this.#writeTemp(this.#temps.next(), dirname(path), body, options?.signal, isHint);
       const from = temp.path;
       await this.#inDirectory(path, from, () => renameFile(from, path));
       temp.named();
       await Promise.all([isHint ? undefined : this.#directories.sync(dirname(path)), temp.drop()]);
     } catch (e) {
       await temp?.drop();
+      throw fileError(e, "write", path);
+    }
+  }
+
+  /** Without a temporary name, which costs a tenth of a large write. False: something is there already, an earlier attempt cut short. */
+  async #putInPlace(path: string, body: Body, signal: AbortSignal | undefined): Promise<boolean> {
+    try {
+      const file = await this.#writeTemp(path, dirname(path), body, signal);
+      file.named();
+      await Promise.all([this.#directories.sync(dirname(path)), file.drop()]);
+      return true;
+    } catch (e) {
+      if (errno(e) === "EEXIST") return false;
       throw fileError(e, "write", path);
     }
   }
@@ -299,9 +315,14 @@ export class FileStore implements ObjectStore {
   }
 
   /** Writes and syncs the bytes under a temporary name, and sees to the target's directory meanwhile. Leaves nothing when it throws. */
-  async #writeTemp(directory: string, body: Body, signal: AbortSignal | undefined, isHint = false): Promise<TempFile> {
+  async #writeTemp(
+    path: string,
+    directory: string,
+    body: Body,
+    signal: AbortSignal | undefined,
+    isHint = false,
+  ): Promise<TempFile> {
     signal?.throwIfAborted();
-    const path = this.#temps.next();
     const ready = this.#directories.ensure(directory).exists;
     const parts = bodyParts(body);
     const bytes = bodyBytes(body);

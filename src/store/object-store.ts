@@ -15,6 +15,11 @@ export interface CallOptions {
 export interface WriteOptions extends CallOptions {
   /** Nothing depends on this write. A store may do it in a cheaper way that a power failure can undo. */
   hint?: boolean | undefined;
+  /**
+   * Nobody knows this key before the call has returned, and nothing was ever written under it but these very bytes. A store may write them in
+   * place, so that a listing, or a crash, can show part of the object.
+   */
+  unknownKey?: boolean | undefined;
 }
 
 /** Options of {@link ObjectStore.list}. */
