@@ -180,6 +180,7 @@ export class FileStore implements ObjectStore {
   /** Without a temporary name, which costs a tenth of a large write. False: something is there already, an earlier attempt cut short. */
   async #putInPlace(path: string, body: Body, signal: AbortSignal | undefined): Promise<boolean> {
     try {
+      await this.#directories.ensure(dirname(path)).exists;
       const file = await this.#writeTemp(path, dirname(path), body, signal);
       file.named();
       await Promise.all([this.#directories.sync(dirname(path)), file.drop()]);
