@@ -117,7 +117,7 @@ class CadenceMeasurement {
           prefixOf: (key) =>
             key.startsWith("batch/") || key.startsWith("intent/") ? prefixOf(key) : (key.split("/", 1)[0] as string),
         },
-        copies: false,
+        copies: "none",
         retains: (key) => !key.startsWith("batch/"),
       },
     });

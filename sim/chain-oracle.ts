@@ -11,7 +11,7 @@ import {
   type Descriptor,
   decodeBoundary,
   decodeFooter,
-  decodeManifest,
+  type decodeManifest,
   decodeNamespace,
   decodeNode,
   decodeRoot,
@@ -57,6 +57,7 @@ export class ChainOracle {
   #head: Manifest | undefined;
   #boundary = { n: 0, upTo: 0 };
   readonly #store: SimStore;
+  readonly #decode: typeof decodeManifest;
   readonly #bySeq = new Map<string, BatchTruth>();
   readonly #stepOfKey = new Map<string, number>();
   readonly #commitIds = new Set<string>();
@@ -75,8 +76,9 @@ export class ChainOracle {
     released: 0,
   };
 
-  constructor(store: SimStore) {
+  constructor(store: SimStore, decode: typeof decodeManifest) {
     this.#store = store;
+    this.#decode = decode;
     this.producers = new ProducerTruths(store);
     store.onApply = (applied) => this.#watch(applied);
   }
@@ -181,7 +183,7 @@ export class ChainOracle {
     }
     if (version !== before.version + 1)
       throw new Violation("chain", `${key} was created while the head is ${before.version}`);
-    const after = decodeManifest(this.#store.get(key) as Uint8Array, key, this.#spec.uuid, version);
+    const after = this.#decode(this.#store.get(key) as Uint8Array, key, this.#spec.uuid, version);
     this.#accept(before, after);
     this.#head = after;
     this.counts.commits++;

@@ -31,7 +31,8 @@ export type CallFault =
   | "crashBeforeSend"
   | "crashAfterApply"
   | "crashBeforeAnswer"
-  | "stall";
+  | "stall"
+  | "ambush";
 
 /** Every fault of a store call, and the calls it can hit. */
 export const callFaults: Readonly<Record<CallFault, readonly CallKind[]>> = {
@@ -73,6 +74,11 @@ export const callFaults: Readonly<Record<CallFault, readonly CallKind[]>> = {
   crashBeforeAnswer: callKinds,
   /** The process is suspended with the request unsent, and sends it when it wakes: a zombie. */
   stall: callKinds,
+  /**
+   * A reader is suspended with its request unsent because a writer stalls in front of creating that very object; it wakes right after
+   * the writer. If the name was reclaimed meanwhile, it reads the zombie. Never drawn by itself: `ambushRate`.
+   */
+  ambush: ["get"],
 };
 
 /** A stretch of time in which one fault is common. */
@@ -99,6 +105,8 @@ export interface FaultProfile {
   readonly budgets?: Readonly<Record<string, number>> | undefined;
   /** How late a late request lands. */
   readonly lateMs?: readonly [number, number] | undefined;
+  /** Share of reads of an object whose creation stalls that are ambushed. */
+  readonly ambushRate?: number | undefined;
   /** How long a stalled process is gone. */
   readonly stallMs?: readonly [number, number] | undefined;
 }
@@ -139,6 +147,8 @@ export class FaultInjector {
   readonly #filter: FaultFilter;
   readonly #rows: Readonly<Record<CallKind, Row>>;
   readonly #counts = new Map<string, number>();
+  /** When the process that is about to create this key wakes up. */
+  readonly #stalledCreates = new Map<string, number>();
   readonly #storms = new Set<{ readonly storm: Storm; readonly kinds: readonly CallKind[]; readonly rng: Rng }>();
 
   constructor(world: World, profile: FaultProfile = {}, filter: FaultFilter = {}) {
@@ -159,9 +169,19 @@ export class FaultInjector {
     return rng.between(...(this.#profile.lateMs ?? ([30_000, 600_000] as const)));
   }
 
-  /** How long a stalled process is gone. */
-  stallMs(rng: Rng): number {
-    return rng.between(...(this.#profile.stallMs ?? ([20_000, 400_000] as const)));
+  /** Suspends a process that is about to send a request. */
+  stall(process: SimProcess, kind: CallKind, key: string, callIndex: number): void {
+    const rng = this.detail(process, callIndex);
+    const durationMs = rng.between(...(this.#profile.stallMs ?? ([20_000, 400_000] as const)));
+    this.#world.pause(process, durationMs);
+    if (kind === "create" && (this.#profile.ambushRate ?? 0) > 0)
+      this.#stalledCreates.set(key, this.#world.nowMs + durationMs);
+  }
+
+  /** Suspends a reader until shortly after the writer whose object it asks for has woken up. */
+  ambush(process: SimProcess, key: string, callIndex: number): void {
+    const wakesMs = this.#stalledCreates.get(key) ?? this.#world.nowMs;
+    this.#world.pause(process, wakesMs - this.#world.nowMs + this.detail(process, callIndex).exponential(300));
   }
 
   /** What happens to call number `callIndex` of a process. Always one draw from `rng`, whatever comes of it. */
@@ -180,7 +200,11 @@ export class FaultInjector {
       if (!stormRng.chance(storm.probability)) continue;
       return this.allow(storm.fault, `${process.label}#${callIndex}:${storm.fault}`) ? storm.fault : undefined;
     }
-    return undefined;
+    if (kind !== "get" || this.#stalledCreates.size === 0) return undefined;
+    const wakesMs = this.#stalledCreates.get(key) ?? 0;
+    if (wakesMs <= this.#world.nowMs || !this.detail(process, callIndex).chance(this.#profile.ambushRate ?? 0))
+      return undefined;
+    return this.allow("ambush", `${process.label}#${callIndex}:ambush`) ? "ambush" : undefined;
   }
 
   /** Chance for the details of one call's fault: its own, so that nothing else shifts. */

@@ -173,7 +173,7 @@ export const hazardScenarios: readonly Scenario[] = [
   hazard(
     "51-silent-return",
     "state moves out to tables while its owner comes back",
-    { ...reclaimed, guests: 18 },
+    { ...reclaimed, guests: 12 },
     {
       faults: { calls: { slow: { create: 0.03 }, responseLost: { create: 0.03 } } },
       faultMs: 60_000,

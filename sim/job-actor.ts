@@ -33,7 +33,7 @@ export class Job {
     this.#stage = stage;
     this.name = name;
     this.#rng = new Rng(stage.sim.world.seed, `job/${name}`);
-    this.#shape = drawShape(this.#rng, stage.plan.grid, stage.plan.ranksMax, 0);
+    this.#shape = drawShape(this.#rng, stage.plan.grid, stage.plan, 0);
   }
 
   /** True once every rank has read the closed log to its end. */
@@ -46,8 +46,12 @@ export class Job {
     return `${this.name} ranks ${ranks.join(", ")}`;
   }
 
-  /** Starts every rank. */
-  start(): void {
+  /** The first start, unless a fault has already brought about another. */
+  begin(): void {
+    if (this.#generation === 0) this.#startRanks();
+  }
+
+  #startRanks(): void {
     for (let rank = 0; rank < worldOf(this.#shape); rank++) this.#launch(rank);
   }
 
@@ -81,16 +85,16 @@ export class Job {
     this.#running.clear();
     for (const process of running) this.#stage.sim.world.crash(process);
     this.#start = this.#choose(from);
-    const { grid, ranksMax } = this.#stage.plan;
+    const { plan } = this.#stage;
     const row = this.#start?.row ?? 0;
-    const keeps = mesh === "same" && (this.#shape.policy === "per-rank" || row % grid.rows === 0);
-    if (!keeps) this.#shape = drawShape(this.#rng, grid, ranksMax, row);
+    const keeps = mesh === "same" && (this.#shape.policy === "per-rank" || row % plan.grid.rows === 0);
+    if (!keeps) this.#shape = drawShape(this.#rng, plan.grid, plan, row);
     this.#positions = new Map();
     this.#saves = new Map();
     this.#finished = new Map();
     const generation = this.#generation;
     this.#stage.sim.world.after(this.#rng.exponential(1500), () => {
-      if (generation === this.#generation) this.start();
+      if (generation === this.#generation) this.#startRanks();
     });
   }
 

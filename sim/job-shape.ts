@@ -27,15 +27,20 @@ export function worldOf({ mesh }: JobShape): number {
   return mesh.dp * mesh.cp * mesh.tp;
 }
 
-/** A shape that the grid allows, with at most `ranksMax` ranks, going on at `row`. */
-export function drawShape(rng: Rng, grid: Grid, ranksMax: number, row: number): JobShape {
+/** A shape that the grid allows, with so many ranks, going on at `row`. */
+export function drawShape(
+  rng: Rng,
+  grid: Grid,
+  { ranksMin, ranksMax }: { readonly ranksMin: number; readonly ranksMax: number },
+  row: number,
+): JobShape {
   for (;;) {
     const cp = rng.pick([1, 1, 2, 4]);
     const tp = rng.pick([1, 1, 1, 2]);
     const dp = 1 + rng.below(ranksMax);
     const layout = rng.chance(0.3) ? "zigzag" : "contiguous";
     const policy = rng.chance(0.3) ? "global-batch" : "per-rank";
-    if (dp * cp * tp > ranksMax) continue;
+    if (dp * cp * tp > ranksMax || dp * cp * tp < ranksMin) continue;
     if (grid.chunks % (layout === "zigzag" && cp > 1 ? 2 * cp : cp) !== 0) continue;
     if (policy === "global-batch" && (grid.rows % dp !== 0 || row % grid.rows !== 0)) continue;
     const rowsPerRank =

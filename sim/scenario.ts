@@ -77,6 +77,85 @@ const callTrouble = {
 
 const readTrouble = { shortPage: 0.02, truncated: 0.003, corrupted: 0.003, partialDelete: 0.05 } as const;
 
+/** Everything at once. */
+const chaos = {
+  name: "chaos",
+  about: "everything at once, drawn from the seed",
+  cast: "weave",
+  settings: {
+    producers: [4, 8],
+    guests: { oneOf: [0, 9, 18] },
+    jobs: { oneOf: [1, 1, 2] },
+    ranksMax: [1, 8],
+    reclaimers: [0, 2],
+    order: { oneOf: ["commit", "commit", "lanes"] },
+    cadences: ["interval", "interval", "dac", "cooperative"],
+    rows: { oneOf: [1, 2, 3, 4] },
+    chunks: { oneOf: [1, 2, 4] },
+    appendGapMs: [300, 1200],
+    trainMs: { oneOf: [5, 20, 100, 300] },
+    checkpointEvery: [3, 15],
+    keepLast: [1, 3],
+    graceMs: [0, 20_000],
+    keepVersions: [1, 30],
+    reclaimGapMs: [2000, 8000],
+    earlyCloseRate: 0.2,
+  },
+  latency: "wide",
+  timeoutMs: 4000,
+  faults: {
+    calls: { ...callTrouble, ...readTrouble },
+    storms: [
+      { fault: "conflict", prefix: "manifest/", meanGapMs: 30_000, durationMs: [500, 4000], probability: 0.5 },
+      { fault: "slowDown", meanGapMs: 40_000, durationMs: [500, 3000], probability: 0.3 },
+      // Two reclaimers announce at once only when one of them is held up.
+      {
+        fault: "slow",
+        kinds: ["create"],
+        prefix: "boundary/",
+        meanGapMs: 8000,
+        durationMs: [1000, 5000],
+        probability: 0.6,
+      },
+      // Writers that come back when their version is long gone.
+      {
+        fault: "stall",
+        kinds: ["create"],
+        prefix: "manifest/",
+        meanGapMs: 5000,
+        durationMs: [300, 1500],
+        probability: 0.3,
+      },
+    ],
+    lateMs: [4000, 60_000],
+    stallMs: [3000, 30_000],
+    ambushRate: 0.9,
+  },
+  processFaults: [
+    { kind: "crash", meanGapMs: 6000 },
+    { kind: "pause", meanGapMs: 8000, durationMs: [1000, 60_000] },
+    { kind: "freeze", meanGapMs: 20_000 },
+    { kind: "clockJump", meanGapMs: 10_000 },
+    { kind: "secondHolder", meanGapMs: 6000 },
+    { kind: "rollback", meanGapMs: 25_000 },
+    { kind: "meshChange", meanGapMs: 25_000 },
+    { kind: "fork", meanGapMs: 25_000 },
+  ],
+  faultMs: 40_000,
+  liveMs: 900_000,
+  drainMs: 100_000,
+  leastPerSeed: { calls: 2000, commits: 200 },
+  mustHappen: [
+    ...Object.keys(callTrouble),
+    ...Object.keys(readTrouble),
+    ..."storm:conflict storm:slowDown/1 storm:slow/2 storm:stall/3 ambush crash pause freeze clockJump secondHolder rollback meshChange fork".split(
+      " ",
+    ),
+    ..."unknownCreates lateLandings fencings closings checkpoints refusedCheckpoints jobRestarts reclaims".split(" "),
+    ..."zombieManifests reclaimed boundaries released silentMoved silentReturned forks forkReads".split(" "),
+  ],
+} satisfies Scenario;
+
 /** Every scenario by name. */
 export const scenarios: ReadonlyMap<string, Scenario> = new Map(
   [
@@ -121,75 +200,19 @@ export const scenarios: ReadonlyMap<string, Scenario> = new Map(
       faultMs: 30_000,
       liveMs: 60_000,
     } satisfies Scenario,
+    chaos,
     {
-      name: "chaos",
-      about: "everything at once, drawn from the seed",
-      cast: "weave",
-      settings: {
-        producers: [4, 8],
-        guests: { oneOf: [0, 18] },
-        jobs: { oneOf: [1, 1, 2] },
-        ranksMax: [1, 8],
-        reclaimers: [0, 2],
-        order: { oneOf: ["commit", "commit", "lanes"] },
-        cadences: ["interval", "interval", "dac", "cooperative"],
-        rows: { oneOf: [1, 2, 3, 4] },
-        chunks: { oneOf: [1, 2, 4] },
-        appendGapMs: [300, 1200],
-        trainMs: [20, 300],
-        checkpointEvery: [3, 15],
-        keepLast: [1, 3],
-        graceMs: [0, 20_000],
-        keepVersions: [1, 30],
-        reclaimGapMs: [2000, 8000],
-        earlyCloseRate: 0.2,
-      },
-      latency: "wide",
-      timeoutMs: 4000,
-      faults: {
-        calls: { ...callTrouble, ...readTrouble },
-        storms: [
-          { fault: "conflict", prefix: "manifest/", meanGapMs: 30_000, durationMs: [500, 4000], probability: 0.5 },
-          { fault: "slowDown", meanGapMs: 40_000, durationMs: [500, 3000], probability: 0.3 },
-          // Two reclaimers announce at once only when one of them is held up.
-          {
-            fault: "slow",
-            kinds: ["create"],
-            prefix: "boundary/",
-            meanGapMs: 8000,
-            durationMs: [1000, 5000],
-            probability: 0.6,
-          },
-        ],
-        lateMs: [4000, 60_000],
-        stallMs: [4000, 60_000],
-      },
-      processFaults: [
-        { kind: "crash", meanGapMs: 6000 },
-        { kind: "pause", meanGapMs: 8000, durationMs: [1000, 60_000] },
-        { kind: "freeze", meanGapMs: 20_000 },
-        { kind: "clockJump", meanGapMs: 10_000 },
-        { kind: "secondHolder", meanGapMs: 6000 },
-        { kind: "rollback", meanGapMs: 25_000 },
-        { kind: "meshChange", meanGapMs: 25_000 },
-        { kind: "fork", meanGapMs: 25_000 },
-      ],
-      faultMs: 40_000,
-      liveMs: 900_000,
-      drainMs: 100_000,
-      leastPerSeed: { calls: 2000, commits: 200 },
-      mustHappen: [
-        ...Object.keys(callTrouble),
-        ...Object.keys(readTrouble),
-        ..."storm:conflict storm:slowDown/1 storm:slow/2 crash pause freeze clockJump secondHolder rollback meshChange fork".split(
-          " ",
-        ),
-        ..."unknownCreates lateLandings fencings closings checkpoints refusedCheckpoints jobRestarts reclaims".split(
-          " ",
-        ),
-        ..."zombieManifests reclaimed boundaries released silentMoved silentReturned forks forkReads".split(" "),
-      ],
-    } satisfies Scenario,
+      ...chaos,
+      name: "chaos-8x8",
+      about: "chaos with eight producers and one job of eight ranks: where the speed is measured",
+      settings: { ...chaos.settings, producers: 8, jobs: 1, ranksMax: 8, ranksMin: 8 },
+    },
+    {
+      ...chaos,
+      name: "cooperative",
+      about: "chaos in which every producer commits for the others",
+      settings: { ...chaos.settings, cadences: ["cooperative"] },
+    },
     ...hazardScenarios,
   ].map((scenario) => [scenario.name, scenario]),
 );

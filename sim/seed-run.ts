@@ -42,7 +42,7 @@ export interface SeedResult {
 /** Events of the failure report. */
 const reportEventsMax = 60;
 /** How much longer than planned the time of faults may last while too little has happened. */
-const faultTimesMax = 4;
+const faultTimesMax = 10;
 
 /** Runs one seed once. Never rejects for anything the code under test does: that is a failure in the result. */
 export async function runSeed(scenario: Scenario, seed: number, options: SeedOptions = {}): Promise<SeedResult> {

@@ -176,7 +176,8 @@ export class SimClient implements ObjectStore {
       process.world.crash(process);
       return new Promise(() => {});
     }
-    if (fault === "stall") process.world.pause(process, this.faults.stallMs(this.faults.detail(process, index)));
+    if (fault === "stall") this.faults.stall(process, what.kind, what.key, index);
+    else if (fault === "ambush") this.faults.ambush(process, what.key, index);
     const call = new SimCall(this, what, index, fault);
     return new Promise((resolve, reject) => {
       call.caller = { resolve, reject };

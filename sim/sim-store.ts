@@ -1,4 +1,5 @@
 /** The one thing simulated processes share: a map from keys to bytes that survives all of them. */
+import { crc32 } from "../src/format/index.js";
 import type { Body, CreateOutcome, ListPage, ObjectStore } from "../src/store/index.js";
 import type { CallKind } from "./call-kind.js";
 import { KeyIndex } from "./key-index.js";
@@ -11,10 +12,11 @@ export interface SimStoreOptions {
   /** Request ceilings per prefix; none unless given. */
   readonly ceiling?: RateCeilingOptions | undefined;
   /**
-   * Bodies are copied on the way in and out, so that nobody can change what is stored by keeping a buffer. Turned off for
+   * Bodies are copied on the way in and out, so that nobody can change what is stored by keeping a buffer. `in`: only on the way in;
+   * readers share the stored bytes, and {@link SimStore.assertUntouched} finds out whether one of them wrote into them. `none` is for
    * measurements of scale, where all batches share one payload.
    */
-  readonly copies?: boolean | undefined;
+  readonly copies?: "both" | "in" | "none" | undefined;
   /** Whether the bytes of a key are kept, or only their number; reading others is an error. Everything unless told. */
   readonly retains?: ((key: string) => boolean) | undefined;
 }
@@ -34,6 +36,8 @@ export interface StoredObject {
   readonly size: number;
   /** Undefined when only the size is kept. */
   readonly parts: readonly Uint8Array[] | undefined;
+  /** CRC-32 when it was packed, where readers share the bytes. */
+  readonly check?: number | undefined;
 }
 
 /** Keys a LIST page holds at most. */
@@ -42,7 +46,7 @@ export const pageKeysMax = 1000;
 /** What the store holds, changed only by requests as they are applied. */
 export class SimStore {
   readonly ceiling: RateCeiling | undefined;
-  readonly copies: boolean;
+  readonly #copies: "both" | "in" | "none";
   /** Told of every write as it takes effect: where an oracle watches continuously. */
   onApply: ((applied: Applied) => void) | undefined;
   readonly #objects = new Map<string, StoredObject>();
@@ -53,7 +57,7 @@ export class SimStore {
   constructor(options: SimStoreOptions = {}) {
     this.#ignoresPreconditions = options.ignoresPreconditions ?? false;
     this.ceiling = options.ceiling === undefined ? undefined : new RateCeiling(options.ceiling);
-    this.copies = options.copies ?? true;
+    this.#copies = options.copies ?? "both";
     this.#retains = options.retains;
   }
 
@@ -68,8 +72,9 @@ export class SimStore {
     let size = 0;
     for (const part of parts) size += part.length;
     if (this.#retains !== undefined && !this.#retains(key)) return { size, parts: undefined };
-    if (!this.copies) return { size, parts };
-    return { size, parts: [join(parts, size)] };
+    if (this.#copies === "none") return { size, parts };
+    const bytes = join(parts, size);
+    return { size, parts: [bytes], check: this.#copies === "in" ? crc32(bytes) : undefined };
   }
 
   /** Applies a conditional create. */
@@ -102,7 +107,7 @@ export class SimStore {
     const object = this.#objects.get(key);
     if (object === undefined) return undefined;
     const only = this.#parts(key, object);
-    if (only.length === 1 && !this.copies) return only[0];
+    if (only.length === 1 && this.#copies !== "both") return only[0];
     return join(only, object.size);
   }
 
@@ -115,7 +120,7 @@ export class SimStore {
     const parts = this.#parts(key, object);
     if (parts.length === 1) {
       const only = parts[0] as Uint8Array;
-      return this.copies ? only.slice(from, to) : only.subarray(from, to);
+      return this.#copies === "both" ? only.slice(from, to) : only.subarray(from, to);
     }
     return join(parts, object.size).subarray(from, to);
   }
@@ -137,6 +142,14 @@ export class SimStore {
   /** Every key with this prefix, in order: for oracles. */
   keys(prefix = ""): string[] {
     return this.#keys.page(prefix, "", Number.POSITIVE_INFINITY);
+  }
+
+  /** Throws when somebody wrote into bytes that he was given to read. */
+  assertUntouched(): void {
+    for (const [key, { parts, check }] of this.#objects) {
+      if (check !== undefined && crc32((parts as readonly Uint8Array[])[0] as Uint8Array) !== check)
+        throw new Error(`a reader changed the bytes of ${key}, which others read too`);
+    }
   }
 
   /** Flips one bit at rest: what no transport checksum will ever notice. */

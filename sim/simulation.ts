@@ -44,7 +44,7 @@ export class Simulation {
     const { latency = "wide" } = options;
     this.#options = options;
     this.world = new World(options);
-    this.store = new SimStore(options.store);
+    this.store = new SimStore({ copies: "in", ...options.store });
     this.faults = new FaultInjector(this.world, options.faults, options.filter);
     this.#latency = typeof latency === "string" ? latencyModels[latency] : latency;
   }

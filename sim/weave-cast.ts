@@ -59,7 +59,7 @@ class Weave implements Cast {
     for (let i = 0; i < plan.reclaimers; i++) this.#addReclaimer(`reclaimer-${i}`);
     for (const role of this.#roles) sim.world.after(rng.exponential(300), () => this.#play(role));
     this.#jobs = Array.from({ length: plan.jobs }, (_, i) => new Job(stage, `job-${i}`));
-    for (const job of this.#jobs) sim.world.after(rng.exponential(2000), () => job.start());
+    for (const job of this.#jobs) sim.world.after(rng.exponential(2000), () => job.begin());
   }
 
   // Roles.
@@ -79,7 +79,7 @@ class Weave implements Cast {
       const own = this.#stage.plan.guests.filter((_, i) => i % visitors === number);
       for (let visit = 0; !this.#stage.healed && this.#stage.oracle.head?.closed !== true; visit++) {
         // They come in rounds, with silence in between that is long enough for all of them to be moved out.
-        if (visit > 0 && visit % own.length === 0) await context.env.sleep(rng.exponential(8000));
+        if (visit > 0 && visit % own.length === 0) await context.env.sleep(rng.exponential(4000));
         const id = rng.chance(0.05) ? rng.pick(this.#stage.plan.guests) : (own[visit % own.length] as string);
         // Some only open: their resume point stays in the table they came from.
         const count = rng.below(3);
@@ -222,13 +222,14 @@ class Weave implements Cast {
 
   async check(): Promise<void> {
     const { oracle, sim } = this.#stage;
+    sim.store.assertUntouched();
     oracle.walk();
     const { spec, head } = oracle;
     if (spec === undefined || head === undefined) return;
     // Whoever comes tomorrow and knows nothing must find the very head of the true chain, and nothing wrong with it.
     const store = sim.store.direct();
     const openOrigin = async (uri: string): Promise<ObjectStore> => withPrefix(store, uri.slice(rootUri.length + 1));
-    const log = new Log({ store, env: timelessEnv, spec, openOrigin });
+    const log = new Log({ store, env: timelessEnv, spec, openOrigin, decode: this.#stage.decode });
     const found = await log.head.load();
     if (found.version !== head.version || found.commit.id !== head.commit.id)
       throw new Violation("head", `a newcomer finds version ${found.version}, the head is ${head.version}`);

@@ -15,6 +15,8 @@ export interface WeaveSettings {
   readonly jobs?: Drawn<number> | undefined;
   /** Ranks of a job at most. */
   readonly ranksMax?: Drawn<number> | undefined;
+  /** And at least; there must be a mesh of such a size for every grid. */
+  readonly ranksMin?: number | undefined;
   readonly reclaimers?: Drawn<number> | undefined;
   readonly order?: Drawn<"commit" | "lanes"> | undefined;
   readonly cadences?: readonly CadenceName[] | undefined;
@@ -45,6 +47,7 @@ export interface WeavePlan {
   readonly guests: readonly string[];
   readonly jobs: number;
   readonly ranksMax: number;
+  readonly ranksMin: number;
   readonly reclaimers: number;
   readonly order: "commit" | "lanes";
   readonly cadences: readonly CadenceName[];
@@ -77,6 +80,7 @@ export function drawPlan(settings: WeaveSettings, rng: Rng): WeavePlan {
     guests: order === "lanes" ? [] : Array.from({ length: guests }, (_, i) => `guest-${i}`),
     jobs: draw(rng, settings.jobs ?? 1),
     ranksMax: draw(rng, settings.ranksMax ?? 4),
+    ranksMin: settings.ranksMin ?? 1,
     reclaimers: draw(rng, settings.reclaimers ?? 0),
     cadences: settings.cadences ?? ["interval"],
     grid: { rows: draw(rng, settings.rows ?? 2), chunks: draw(rng, settings.chunks ?? 2) },

@@ -7,13 +7,14 @@ import { Log } from "../src/log/index.js";
 import { Metrics } from "../src/observe/index.js";
 import { type ObjectStore, withHedging, withPrefix, withRetry } from "../src/store/index.js";
 import { ChainOracle } from "./chain-oracle.js";
+import { DecodedManifests } from "./decoded-manifests.js";
 import type { Rng } from "./random.js";
 import type { ProcessContext, Simulation } from "./simulation.js";
 import { Violation } from "./violation.js";
 import type { WeavePlan } from "./weave-settings.js";
 
 /** Producers are moved to tables early, so that short runs see it. */
-const silence = { silentVersions: 16, inlineProducersMin: 8 } as const;
+const silence = { silentVersions: 12, inlineProducersMin: 4, movedMin: 3 } as const;
 
 /** Where the namespace is said to be; forks are below it. */
 export const rootUri = "sim://run";
@@ -51,6 +52,8 @@ export class WeaveStage {
   readonly plan: WeavePlan;
   readonly rng: Rng;
   readonly oracle: ChainOracle;
+  /** How every process of the run decodes manifests. */
+  readonly decode: DecodedManifests["decode"] = new DecodedManifests().decode;
   readonly counts: WeaveCounts = {
     accepted: 0,
     fencings: 0,
@@ -75,7 +78,7 @@ export class WeaveStage {
     this.sim = sim;
     this.plan = plan;
     this.rng = rng;
-    this.oracle = new ChainOracle(sim.store);
+    this.oracle = new ChainOracle(sim.store, this.decode);
   }
 
   /** The namespace as a process of its own opens it: created by whoever comes first, with the store put together as `open.ts` does. */
@@ -104,7 +107,8 @@ export class WeaveStage {
     const logAt = async (store: ObjectStore): Promise<Log> => {
       const bytes = await store.get(namespaceKey);
       if (bytes === undefined) throw new Violation("namespace", `there is none at ${store.uri}`);
-      return new Log({ store, env, spec: decodeNamespace(bytes, namespaceKey), openOrigin: openStore, silence });
+      const spec = decodeNamespace(bytes, namespaceKey);
+      return new Log({ store, env, spec, openOrigin: openStore, silence, decode: this.decode });
     };
     const log = await logAt(await openStore(uri));
     await log.head.newest();

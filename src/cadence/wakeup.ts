@@ -22,15 +22,18 @@ export class Wakeup {
 
   async #sleep(env: Env, delayMs: number, signal: AbortSignal): Promise<void> {
     const stop = new AbortController();
+    let onAbort = (): void => {};
     const woken = new Promise<void>((resolve, reject) => {
       this.#wake = resolve;
-      signal.addEventListener("abort", () => reject(signal.reason), { once: true, signal: stop.signal });
+      onAbort = () => reject(signal.reason);
     });
+    signal.addEventListener("abort", onAbort, { once: true });
     const slept = Number.isFinite(delayMs) ? env.sleep(delayMs, stop.signal).catch(() => {}) : woken;
     try {
       await Promise.race([woken, slept]);
     } finally {
       this.#wake = undefined;
+      signal.removeEventListener("abort", onAbort);
       stop.abort(done);
     }
   }

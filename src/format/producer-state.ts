@@ -47,17 +47,13 @@ function encodeResumePlace(s: ProducerState): unknown {
 
 export function decodeProducerState(value: unknown, where: string): ProducerState {
   const list = asList(value, where, "producer state");
-  const state = {
-    epoch: asEpoch(asInteger(list[0], where, "producer.epoch")),
-    incarnation: asText(list[1], where, "producer.incarnation"),
-    seq: asSeq(asInteger(list[2], where, "producer.seq")),
-    at: asVersion(asInteger(list[3], where, "producer.at")),
-  };
-  return {
-    ...state,
-    resume: decodeResumePlace(list[4], state, where),
-    ...(list.length > 5 ? { rest: asUnknown(list.slice(5), where) } : {}),
-  };
+  const epoch = asEpoch(asInteger(list[0], where, "producer.epoch"));
+  const incarnation = asText(list[1], where, "producer.incarnation");
+  const seq = asSeq(asInteger(list[2], where, "producer.seq"));
+  const at = asVersion(asInteger(list[3], where, "producer.at"));
+  const resume = decodeResumePlace(list[4], { epoch, incarnation, seq }, where);
+  if (list.length <= 5) return { epoch, incarnation, seq, at, resume };
+  return { epoch, incarnation, seq, at, resume, rest: asUnknown(list.slice(5), where) };
 }
 
 function decodeResumePlace(

@@ -66,6 +66,7 @@ export function unknownFields(
   known: ReadonlySet<string>,
   where: string,
 ): Record<string, unknown> {
+  if (Object.keys(record).every((key) => known.has(key))) return {};
   // fromEntries, because assigning to `__proto__` would change the prototype and lose the field.
   return Object.fromEntries(
     Object.entries(record).flatMap(([key, value]) => (known.has(key) ? [] : [[key, asUnknown(value, where)]])),

@@ -145,10 +145,11 @@ async function reclaimOnce(
       const fromStep = since?.endAtCutoff ?? 0;
       live = await computeLive(log, manifest, { basesBelow: manifest.orphanCutoff, fromStep, inFlightMax }, { signal });
     } catch (error) {
-      // Another reclaimer may have trimmed further and deleted what this version still needed. Otherwise it is a loss: stop here.
+      // Another reclaimer may have deleted what this version still needed, after a further trim or the release of a pin. Otherwise it is a
+      // loss: stop here.
       if (dryRun || !isBatchWeaveError(error, "MISSING_OBJECT") || attempt === liveAttemptsMax) throw error;
       const newer = await log.head.jump({ signal });
-      if (newer.steps.trim <= manifest.steps.trim) throw error;
+      if (newer.version <= manifest.version) throw error;
       manifest = newer;
     }
   }

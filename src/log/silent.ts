@@ -13,6 +13,8 @@ export interface SilencePolicy {
   readonly silentVersions: number;
   /** Nobody is moved while the manifest holds fewer producers. */
   readonly inlineProducersMin: number;
+  /** So many are moved at a time at least, since each move is a table. Default 16. */
+  readonly movedMin?: number | undefined;
 }
 
 /** Moving 64 at a time amortises the commit that does it; each costs its carrier two small reads. */
@@ -38,7 +40,7 @@ export function silentProducers(base: Manifest, policy: SilencePolicy): string[]
   const limit = base.version - policy.silentVersions;
   if (limit <= 0) return [];
   const silent = [...base.producers].filter(([, state]) => state.at < limit);
-  if (silent.length < movedProducersMin) return [];
+  if (silent.length < (policy.movedMin ?? movedProducersMin)) return [];
   silent.sort(([, a], [, b]) => a.at - b.at);
   return silent.slice(0, movedProducersMax).map(([id]) => id);
 }

@@ -60,7 +60,7 @@ describe("contract", () => {
   });
 
   test("neither a kept body nor a received one changes what is stored", async () => {
-    await inWorld(async ({ store }) => {
+    const main = async ({ store }: ProcessContext): Promise<void> => {
       const body = Buffer.from("mine");
       const sent = store.put("k", body);
       body[0] = 0;
@@ -71,7 +71,18 @@ describe("contract", () => {
       const part = (await store.getRange("k", 0, 2)) as Uint8Array;
       part[0] = 0;
       expect(text(await store.get("k"))).toBe("mine");
+    };
+    await inWorld(main, { store: { copies: "both" } });
+  });
+
+  test("where readers share the stored bytes, one that writes into them is found out", async () => {
+    const { sim } = await inWorld(async ({ store }) => {
+      await store.put("k", bytes("mine"));
+      await store.put("l", bytes("yours"));
     });
+    sim.store.assertUntouched();
+    (sim.store.get("l") as Uint8Array)[0] = 0;
+    expect(() => sim.store.assertUntouched()).toThrow("a reader changed the bytes of l");
   });
 
   test("pages hold 1,000 keys", async () => {
@@ -316,7 +327,7 @@ describe("limits", () => {
         await Promise.all(Array.from({ length: 50 }, (_, i) => store.put(`many/${i}`, body)));
         return [one, Math.round(env.monotonic() - start - one)];
       },
-      { store: { copies: false } },
+      { store: { copies: "none" } },
     );
     expect(value).toEqual([110, 370]);
   });
