@@ -169,9 +169,10 @@ async function reclaimOnce(
     signal,
   };
   const kept = await sweepNewlyTrimmed(sweep, since, base).catch((error) => {
-    // Another reclaimer deleted the index of those steps, after their batches or before; then they are listed, as soon as they are old enough.
-    if (since || !isBatchWeaveError(error, "MISSING_OBJECT")) throw error;
-    return [];
+    // Another reclaimer deleted the index of those steps, after their batches or before; then they are listed, as soon as they are old
+    // enough: by this run if it lists everything, by the next one otherwise.
+    if (!isBatchWeaveError(error, "MISSING_OBJECT")) throw error;
+    return since ? undefined : [];
   });
   await tally.flush();
   await sweepAll(sweep, tally);
@@ -187,7 +188,7 @@ async function reclaimOnce(
     warning: tally.warning,
     dead: tally.dead,
   };
-  return { report, swept: dryRun ? undefined : await sweptNow(sweep, kept) };
+  return { report, swept: dryRun || !kept ? undefined : await sweptNow(sweep, kept) };
 }
 
 /** Deletes what the newest version already says is dead, without changing the log: what `verify --repair` may do. */

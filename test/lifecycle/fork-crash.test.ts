@@ -3,11 +3,11 @@
  * in turn, and hooks at the moments where two processes could cross.
  */
 import { describe, expect, test } from "vitest";
-import { decodeNamespace, type Manifest, namespaceKey } from "../../src/format/index.js";
-import { confirmPins, forkLog, releaseAbandonedPin, releasePins } from "../../src/lifecycle/index.js";
+import { decodeNamespace, type Manifest, namespaceKey, nodeRefKey, type Pin } from "../../src/format/index.js";
+import { confirmPins, forkLog, reclaim, releaseAbandonedPin, releasePins } from "../../src/lifecycle/index.js";
 import type { Log } from "../../src/log/index.js";
 import { MemoryStore } from "../../src/store/index.js";
-import { FailingStores, findUuid, fork, opener, parentOf, texts, trimTo } from "./fork-world.js";
+import { FailingStores, findUuid, fork, now, opener, parentOf, texts, trimTo } from "./fork-world.js";
 import { HookedStore } from "./hooked-store.js";
 import { type SmallWorld, Writer } from "./small-world.js";
 
@@ -134,6 +134,28 @@ describe("a forker that dies at any call", () => {
     const forked = world.open("memory:f", spec);
     expect((await forked.head.jump()).steps).toMatchObject({ trim: 50, end: 80 });
     expect(await texts(forked)).toHaveLength(30);
+  });
+
+  test("a reclaimer that reads a pin's root while the pin is released and swept goes on with the newer version", async () => {
+    const { world, log } = await parentOf(100);
+    const forked = await fork(world, log, "memory:f", { at: 80 });
+    const root = nodeRefKey(((await log.head.jump()).pins.get(forked.spec.uuid) as Pin).root);
+    let struck = false;
+    const store = world.store("memory:parent");
+    const hooked = new HookedStore(store, {
+      create: async (key, inner) => {
+        const outcome = await inner();
+        if (!struck && key.startsWith("manifest/")) {
+          struck = true;
+          await releasePins(forked.spec, forked.spec.fork?.origins ?? [], async () => log, { unconfirmed: false });
+          for (let i = 0; (await store.getRange(root, 0, 1)) && i < 5; i++) await trimTo(log, 0);
+        }
+        return outcome;
+      },
+    });
+    await reclaim(world.open("memory:parent", log.spec, hooked), now);
+    expect(struck).toBe(true);
+    expect(await store.getRange(root, 0, 1)).toBeUndefined();
   });
 
   test("a fork whose pins are gone is refused when it is opened", async () => {

@@ -63,6 +63,38 @@ describe("sweeping only what is new", () => {
     expect([report.full, report.batches.objects]).toEqual([true, 30]);
   });
 
+  test("is given up when another reclaimer was faster, which is no failure", async () => {
+    const world = new SmallWorld();
+    const log = await world.create(uri);
+    const keep = async (step: number): Promise<unknown> =>
+      await registerCheckpoint(log, { id: `c${step}`, cursor: cursorAt(log, step), keepLast: 1 });
+    await new Writer(log).write(200, { perCommit: 5 });
+    let armed = false;
+    const hooked = new HookedStore(world.store(uri), {
+      create: async (key, inner) => {
+        const outcome = await inner();
+        // Its trim is committed; before it looks up what that released, another one has deleted it, index and all.
+        if (armed && key.startsWith("manifest/")) {
+          armed = false;
+          await new Writer(log, "other").write(9);
+          await reclaim(log, now);
+          await new Writer(log, "another").write(9);
+          await reclaim(log, now);
+        }
+        return outcome;
+      },
+    });
+    const loop = new ReclaimLoop(world.open(uri, log.spec, hooked), now);
+    await keep(10);
+    await loop.once();
+    await keep(140);
+    armed = true;
+    expect((await loop.once()).full).toBe(false);
+    expect(armed).toBe(false);
+    expect((await loop.once()).full).toBe(true);
+    expect((await readAll(world.open(uri, log.spec))).size).toBe(78);
+  });
+
   test("is not built on a version that a zombie made again (hazard 24)", async () => {
     const world = new SmallWorld();
     const log = await world.create(uri);
