@@ -32,8 +32,10 @@ import {
   parseManifestKey,
   stepsPerNode,
 } from "../src/format/index.js";
+import { measureLag } from "../src/lifecycle/index.js";
 import { type BatchIdentity, readSlice } from "./batch-content.js";
 import { nextOf, ProducerTruths } from "./producer-truth.js";
+import { tenantsPrefix } from "./side-actors.js";
 import type { Applied, SimStore } from "./sim-store.js";
 import { Violation } from "./violation.js";
 
@@ -74,6 +76,7 @@ export class ChainOracle {
     reclaimed: 0,
     boundaries: 0,
     released: 0,
+    starvations: 0,
   };
 
   constructor(store: SimStore, decode: typeof decodeManifest) {
@@ -152,6 +155,7 @@ export class ChainOracle {
   // What the store applies.
 
   #watch({ kind, key, changed, same }: Applied): void {
+    if (key.startsWith(tenantsPrefix)) return;
     if (kind === "put" && !same && !key.startsWith("probe/"))
       throw new Violation("immutability", `${key} was overwritten with other bytes`);
     if (key.startsWith("forks/")) return;
@@ -218,6 +222,17 @@ export class ChainOracle {
       fresh.map(({ descriptor }) => descriptor),
     );
     this.#checkCheckpoints(before, after);
+    this.#checkLag(before, after);
+  }
+
+  /** Nobody says that everybody waits for everybody while a batch may still be appended. */
+  #checkLag(before: Manifest, after: Manifest): void {
+    if (after.starving === undefined || after.starving === before.starving) return;
+    const { steps } = measureLag(before, this.#spec?.grid.rows ?? 1);
+    const { maxLag } = before.settings ?? {};
+    if (maxLag === undefined || steps < maxLag || after.starving !== before.steps.end || before.closed)
+      throw new Violation("lag", `version ${after.version} starves at ${after.starving}: lag ${steps} of ${maxLag}`);
+    this.counts.starvations++;
   }
 
   /** Steps that were visible stay what they were; new ones exist, whole and sound, at the moment they become visible. */

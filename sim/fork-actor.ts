@@ -55,9 +55,8 @@ async function readInherited(
       if (!stage.isWireDamage(error)) throw error;
       continue;
     }
-    // A step that was trimmed before the fork was made is not left out of its numbers.
-    const isLeftOut = skipped !== undefined && skipped >= (log.spec.fork?.trim ?? 0) && step >= skipped;
-    const origin = isLeftOut ? step + 1 : step;
+    // Also where the trim had passed the skipped step before the fork was made.
+    const origin = skipped !== undefined && step >= skipped ? step + 1 : step;
     const truth = stage.oracle.steps[origin];
     if (truth === undefined || crc32(bytes) !== truth.cells[row * grid.chunks + chunk])
       throw new Violation("fork", `step ${step} of ${log.store.uri} is not step ${origin} of its parent`);

@@ -148,6 +148,7 @@ export class Job {
       from,
       environment: {},
       group: this.name,
+      lag: { deadlockMs: 3000 },
       prefetchIterationsMax: this.#rng.pick([1, 4, 16]),
       prefetchBytesMax: this.#rng.pick([200, 5000, 1_000_000]),
     });

@@ -59,6 +59,7 @@ async function session(
       cadence: habits.cadence,
       bufferedBatchesMax: habits.bufferedBatchesMax,
       extentBytesMax: habits.extentBytesMax,
+      lag: { pollDelayMs: 200 },
     });
     stage.oracle.opened(id, producer.epoch, producer.nextSeq, producer.resumePoint);
     context.note("opened", `${id} epoch ${producer.epoch}`, producer.nextSeq);

@@ -140,6 +140,9 @@ const chaos = {
     { kind: "rollback", meanGapMs: 25_000 },
     { kind: "meshChange", meanGapMs: 25_000 },
     { kind: "fork", meanGapMs: 25_000 },
+    { kind: "maxLag", meanGapMs: 30_000 },
+    { kind: "tenant", meanGapMs: 40_000 },
+    { kind: "survey", meanGapMs: 80_000 },
   ],
   faultMs: 40_000,
   liveMs: 900_000,
@@ -148,11 +151,12 @@ const chaos = {
   mustHappen: [
     ...Object.keys(callTrouble),
     ...Object.keys(readTrouble),
-    ..."storm:conflict storm:slowDown/1 storm:slow/2 storm:stall/3 ambush crash pause freeze clockJump secondHolder rollback meshChange fork".split(
+    ..."storm:conflict storm:slowDown/1 storm:slow/2 storm:stall/3 ambush crash pause freeze clockJump secondHolder rollback meshChange fork maxLag tenant survey".split(
       " ",
     ),
     ..."unknownCreates lateLandings fencings closings checkpoints refusedCheckpoints jobRestarts reclaims".split(" "),
     ..."zombieManifests reclaimed boundaries released silentMoved silentReturned forks forkReads".split(" "),
+    ..."lagSettings lagWaits starvations lagDeadlocks refusedStores tenants litteredTenants evictions".split(" "),
   ],
 } satisfies Scenario;
 

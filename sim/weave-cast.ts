@@ -8,6 +8,7 @@ import { Job } from "./job-actor.js";
 import { produce } from "./producer-actor.js";
 import { Rng } from "./random.js";
 import type { Cast } from "./scenario.js";
+import { setLag, survey, Tenant } from "./side-actors.js";
 import type { ProcessContext, Simulation } from "./simulation.js";
 import { Violation } from "./violation.js";
 import { drawPlan, type WeaveSettings } from "./weave-settings.js";
@@ -47,6 +48,7 @@ class Weave implements Cast {
   readonly #done = new Set<string>();
   #targets: ReadonlyMap<string, number> | undefined;
   #closed = false;
+  #places = 0;
 
   constructor(sim: Simulation, settings: WeaveSettings) {
     const rng = sim.world.rng("cast");
@@ -54,6 +56,7 @@ class Weave implements Cast {
     const stage = new WeaveStage(sim, plan, rng);
     this.#stage = stage;
     sim.world.onExit = (process) => this.#onExit(process);
+    stage.onDeadlock = () => this.#liftLag();
     for (const id of plan.producers) this.#addProducer(id);
     if (plan.guests.length > 0) for (let i = 0; i < visitors; i++) this.#addVisitor(i);
     for (let i = 0; i < plan.reclaimers; i++) this.#addReclaimer(`reclaimer-${i}`);
@@ -182,6 +185,7 @@ class Weave implements Cast {
     for (const [process, role] of this.#byProcess) {
       if (role.name.startsWith("reclaimer")) this.#stage.sim.world.crash(process);
     }
+    this.#addLagLifter();
     for (const role of this.#roles) this.#replace(role);
     if (plan.closesEarly) this.#close();
     else this.#closeWhenDone();
@@ -240,13 +244,42 @@ class Weave implements Cast {
   counters(): Readonly<Record<string, number>> {
     const { counts, oracle } = this.#stage;
     const { moved, returned } = oracle.producers;
-    return { ...counts, ...oracle.counts, silentMoved: moved, silentReturned: returned, steps: oracle.steps.length };
+    const { lagWaits } = this.#stage;
+    return {
+      ...counts,
+      ...oracle.counts,
+      lagWaits,
+      silentMoved: moved,
+      silentReturned: returned,
+      steps: oracle.steps.length,
+    };
   }
 
-  /** A process that forks once; it is not started again. */
-  #fork(): void {
-    const main = (context: ProcessContext): Promise<void> => forkAndRead(this.#stage, context);
-    this.#byProcess.set(this.#stage.sim.spawn("forker", main), { name: "forker", main, over: () => true, holders: 1 });
+  /** A process that does one thing; it is not started again. */
+  #once(name: string, main: Role["main"]): void {
+    this.#byProcess.set(this.#stage.sim.spawn(name, main), { name, main, over: () => true, holders: 1 });
+  }
+
+  #rent(): void {
+    const tenant = new Tenant(this.#stage, `place-${this.#places++}`);
+    this.#once("tenant", (context) => tenant.own(context));
+    this.#once("squatter", (context) => tenant.squat(context));
+  }
+
+  /** What an operator does about LAG_DEADLOCK, and in the end. */
+  #liftLag(): void {
+    this.#once("operator", (context) => setLag(this.#stage, context, undefined));
+  }
+
+  #addLagLifter(): void {
+    const main = async (context: ProcessContext): Promise<void> => {
+      while (!this.#closed) {
+        // Somebody who slept while the faults were on may still set it.
+        if (this.#stage.oracle.head?.settings?.maxLag !== undefined) await setLag(this.#stage, context, undefined);
+        await context.env.sleep(1000);
+      }
+    };
+    this.#addRole("operator", main, () => this.#closed);
   }
 
   /** A rack stands still and comes back bit by bit: writers in the middle of a commit, and readers that stand at the same version. */
@@ -268,7 +301,14 @@ class Weave implements Cast {
       return role.over() ? undefined : () => this.#play(role);
     }
     if (kind === "freeze") return this.#freeze(rng);
-    if (kind === "fork") return this.#stage.oracle.steps.length < 4 ? undefined : () => this.#fork();
+    if (kind === "tenant") return () => this.#rent();
+    if (kind === "survey") return () => this.#once("surveyor", (context) => survey(this.#stage, context));
+    if (this.#stage.oracle.steps.length < 4) return undefined;
+    if (kind === "fork") return () => this.#once("forker", (context) => forkAndRead(this.#stage, context));
+    if (kind === "maxLag") {
+      const maxLag = rng.pick([10, 40, 100]);
+      return () => this.#once("operator", (context) => setLag(this.#stage, context, maxLag));
+    }
     const job = this.#jobs.length > 0 ? rng.pick(this.#jobs) : undefined;
     if (job === undefined || this.#stage.oracle.head === undefined) return undefined;
     if (kind === "rollback") return () => job.restart("any");

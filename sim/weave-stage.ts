@@ -38,6 +38,13 @@ export interface WeaveCounts {
   forks: number;
   forkReads: number;
   refusedCheckpoints: number;
+  lagSettings: number;
+  lagDeadlocks: number;
+  refusedStores: number;
+  tenants: number;
+  litteredTenants: number;
+  squatted: number;
+  evictions: number;
 }
 
 /** One process's handle of the namespace. */
@@ -70,7 +77,17 @@ export class WeaveStage {
     forks: 0,
     forkReads: 0,
     refusedCheckpoints: 0,
+    lagSettings: 0,
+    lagDeadlocks: 0,
+    refusedStores: 0,
+    tenants: 0,
+    litteredTenants: 0,
+    squatted: 0,
+    evictions: 0,
   };
+  /** Told when producers and ranks wait for each other, as they say. */
+  onDeadlock: (() => void) | undefined;
+  readonly #metrics: Metrics[] = [];
   /** True once the faults are over: finish and stop. */
   healed = false;
 
@@ -96,6 +113,16 @@ export class WeaveStage {
     return this.#handle(context, uri, this.#storeOf(context));
   }
 
+  /** Another place of the same store. */
+  storeAt(context: ProcessContext, prefix: string): ObjectStore {
+    return withPrefix(this.#storeOf(context), prefix);
+  }
+
+  /** Times a producer waited for a checkpoint. */
+  get lagWaits(): number {
+    return this.#metrics.reduce((sum, each) => sum + each.value("batchweave_producer_lag_waits_total"), 0);
+  }
+
   #storeOf({ store, env }: ProcessContext): ObjectStore {
     const retried = withRetry(store, env);
     return env.random() < 0.3 ? withHedging(retried, env) : retried;
@@ -119,11 +146,18 @@ export class WeaveStage {
       prepareTarget: openStore,
       open: async (at) => new Namespace(at, await openLog(at, ""), new Metrics()),
     };
-    return { log, namespace: new Namespace(uri, log, new Metrics(), neighbours) };
+    const metrics = new Metrics();
+    this.#metrics.push(metrics);
+    return { log, namespace: new Namespace(uri, log, metrics, neighbours) };
   }
 
   /** What any process may die of while the store is bad, and then simply comes back. */
   survives(error: unknown): boolean {
+    if (isBatchWeaveError(error, "LAG_DEADLOCK") && this.oracle.counts.starvations > 0) {
+      this.counts.lagDeadlocks++;
+      this.onDeadlock?.();
+      return true;
+    }
     if (!isBatchWeaveError(error, "STORE_UNAVAILABLE")) return this.isWireDamage(error);
     this.counts.unavailable++;
     return true;

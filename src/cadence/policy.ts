@@ -37,6 +37,10 @@ export function dacGapMs(tauMs: number, producers: number, epsilon: number, delt
   return Math.max(0, conflictMs, dutyMs);
 }
 
+/** A fragile window counts as this many times the average at most, and the first one as so many ms: about four of a slow store. */
+const sampleGrowthMax = 4;
+const firstSampleMsMax = 1_000;
+
 /** Decentralized Adaptive Commit, the paper's section 5.2: after every attempt, successful or not, wait a gap. */
 export function dacPolicy(env: Env, settings: DacSettings = {}): Policy {
   const { epsilon = 0.05, delta = 0.2, alpha = 0.2, jitter = 0.2 } = settings;
@@ -49,7 +53,9 @@ export function dacPolicy(env: Env, settings: DacSettings = {}): Policy {
       if (fragileMs === undefined) return;
       // Producers that start together would stay in step for many gaps: the first gap is drawn from its whole length.
       const first = tauMs === undefined;
-      tauMs = tauMs === undefined ? fragileMs : (1 - alpha) * tauMs + alpha * fragileMs;
+      // A single stalled commit must not silence a producer for as many gaps as it takes to forget it; a store that is slow is learned soon.
+      const sampleMs = Math.min(fragileMs, tauMs === undefined ? firstSampleMsMax : sampleGrowthMax * tauMs);
+      tauMs = tauMs === undefined ? sampleMs : (1 - alpha) * tauMs + alpha * sampleMs;
       const gap = dacGapMs(tauMs, activeProducers, epsilon, delta);
       gapMs = gap * (first ? env.random() : 1 + jitter * (2 * env.random() - 1));
     },

@@ -4,8 +4,10 @@ import { keptRanges, type SkipRange } from "./skip.js";
 
 /** The plan of a fork, in terms of its parent. */
 export interface ForkPlan {
-  /** The first step shared; numbers below the first skipped step stay what they are. */
+  /** The first step shared, as the fork numbers it: below the first skipped step numbers stay what they are. */
   readonly trim: Step;
+  /** The same step of the parent. */
+  readonly parentTrim: Step;
   /** The first step of the fork's own. */
   readonly firstOwn: Step;
   /** Where the fork's tail begins: at a multiple of 64. */
@@ -25,7 +27,9 @@ function range(at: number, count: number, from: number): OriginRange {
 /** Plans a fork of the steps `[trim, at)` of `parent` without `skip`, which is sorted and joined. */
 export function planFork(parent: NamespaceSpec, trim: number, at: number, skip: readonly SkipRange[]): ForkPlan {
   const shared: OriginRange[] = [];
-  let next = trim;
+  // Skipped steps count whether the trim has passed them or not: how a fork numbers its steps must not depend on when it was made.
+  const first = trim - skip.reduce((sum, { from, to }) => sum + Math.max(0, Math.min(to, trim) - from), 0);
+  let next = first;
   for (const { from, to } of keptRanges(trim, at, skip)) {
     shared.push(range(next, to - from, from));
     next += to - from;
@@ -37,7 +41,8 @@ export function planFork(parent: NamespaceSpec, trim: number, at: number, skip: 
   const ownStart = parent.fork ? parent.fork.tail.start : 0;
   const own = compose(below, [range(ownStart, Number.MAX_SAFE_INTEGER - ownStart, ownStart)]);
   return {
-    trim: asStep(trim),
+    trim: asStep(first),
+    parentTrim: asStep(trim),
     firstOwn: asStep(next),
     tailStart: asStep(tailStart),
     shared,
@@ -80,14 +85,14 @@ export function planAncestors(
   plan: ForkPlan,
   at: number,
 ): { uuid: string; uri: string; ranges: OriginRange[] }[] {
-  const direct = [range(plan.trim, 0, plan.trim), ...plan.shared, range(plan.firstOwn, 0, at)];
+  const direct = [range(plan.trim, 0, plan.parentTrim), ...plan.shared, range(plan.firstOwn, 0, at)];
   const further = (parent.fork?.ancestors ?? []).flatMap(({ uuid, uri, ranges }) => {
     /** The ancestor's step that is step `s` of the parent; its end is the parent's first own step. */
     const ancestorStep = (s: number): number | undefined => {
       const found = ranges.find((r) => (r.count === 0 ? s === r.at : s >= r.at && s < r.at + r.count));
       return found && found.from + s - found.at;
     };
-    const begin = ancestorStep(plan.trim);
+    const begin = ancestorStep(plan.parentTrim);
     const end = ranges.at(-1);
     // The fork may end before what the ancestor shares with the parent does, or begin after it.
     const cut = ancestorStep(at);

@@ -41,6 +41,21 @@ describe("dac", () => {
     expect(high.delayMs(now)).toBeCloseTo(1.2 * dacGapMs(100, 9, 0.05, 0.2));
   });
 
+  test("one stalled commit hardly lengthens the gap; a store that is slow is learned within a few attempts", () => {
+    const policy = dacPolicy({ ...systemEnv, random: () => 0.5 });
+    const learn = (fragileMs: number): void => policy.learn({ outcome: "committed", fragileMs, activeProducers: 9 });
+    learn(100);
+    learn(100);
+    const usualMs = policy.delayMs(now);
+    learn(600_000);
+    expect(policy.delayMs(now)).toBeLessThanOrEqual(1.6 * usualMs);
+    for (let i = 0; i < 12; i++) learn(5_000);
+    expect(policy.delayMs(now)).toBeGreaterThan(30 * usualMs);
+    const stalledAtFirst = dacPolicy({ ...systemEnv, random: () => 1 - Number.EPSILON });
+    stalledAtFirst.learn({ outcome: "committed", fragileMs: 600_000, activeProducers: 9 });
+    expect(stalledAtFirst.delayMs(now)).toBeLessThanOrEqual(dacGapMs(1_000, 9, 0.05, 0.2));
+  });
+
   test("an attempt that PUT nothing teaches nothing", () => {
     const policy = dacPolicy(systemEnv);
     policy.learn({ outcome: "nothing", activeProducers: 9 });

@@ -17,7 +17,7 @@ import {
 } from "../../src/lifecycle/index.js";
 import type { Log } from "../../src/log/index.js";
 import { FailingStores, fork, now, opener, parentOf, texts, trimTo } from "./fork-world.js";
-import { keysOf, readAll, rows, SmallWorld, Writer } from "./small-world.js";
+import { cursorAt, keysOf, readAll, rows, SmallWorld, Writer } from "./small-world.js";
 
 describe("fork", () => {
   test("shares steps below the fork step, minus the skipped ones, and goes on by itself", async () => {
@@ -48,6 +48,21 @@ describe("fork", () => {
     // Left: steps from 290 on, young uploads within the kept versions, and p's last batch.
     expect((await keysOf(log.store, "batch/")).length).toBeLessThan(25);
     expect((await readAll(world.open("memory:parent", log.spec))).size).toBeGreaterThan(10);
+  });
+
+  test("a skipped step counts in the numbers of a fork, whether the trim has passed it or not", async () => {
+    const skip = parseSkip("20-24,95,110-111");
+    const { world, log } = await parentOf(150);
+    const early = await fork(world, log, "memory:early", { at: 130, skip });
+    await trimTo(log, 100);
+    const late = await fork(world, log, "memory:late", { at: 130, skip });
+    const { trim, end } = (await late.head.jump()).steps;
+    expect([trim, end]).toEqual([94, 122]);
+    expect((await early.head.jump()).steps.end).toBe(122);
+    const numbered = await readAll(early);
+    expect([...(await readAll(late))]).toEqual([...numbered].filter(([step]) => step >= 94));
+    const cursor = translateCursor(late.spec, cursorAt(log, 120));
+    expect(cursor).toMatchObject({ row: cursorAt(late, 112).row });
   });
 
   test("a parent that has trimmed keeps its numbers in the fork", async () => {

@@ -68,7 +68,7 @@ describe("sweeping only what is new", () => {
     const log = await world.create(uri);
     const keep = async (step: number): Promise<unknown> =>
       await registerCheckpoint(log, { id: `c${step}`, cursor: cursorAt(log, step), keepLast: 1 });
-    await new Writer(log).write(200, { perCommit: 5 });
+    await new Writer(log).write(50, { perCommit: 5 });
     let armed = false;
     const hooked = new HookedStore(world.store(uri), {
       create: async (key, inner) => {
@@ -87,6 +87,8 @@ describe("sweeping only what is new", () => {
     const loop = new ReclaimLoop(world.open(uri, log.spec, hooked), now);
     await keep(10);
     await loop.once();
+    // Sealed after the first run, so that it has not read them yet.
+    await new Writer(log, "more").write(150, { perCommit: 5 });
     await keep(140);
     armed = true;
     expect((await loop.once()).full).toBe(false);
