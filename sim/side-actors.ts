@@ -1,5 +1,6 @@
 /** Whoever is busy beside the log: an operator who sets maxLag, a tenant whose namespace is deleted and made again, a surveyor of bad stores. */
 import { isBatchWeaveError } from "../src/errors.js";
+import { decodeNamespace, namespaceKey } from "../src/format/index.js";
 import { createNamespace, deleteNamespace, type Namespace, openNamespace } from "../src/index.js";
 import { assertSafe, type ObjectStore, probeStore } from "../src/store/index.js";
 import { Rng } from "./random.js";
@@ -79,6 +80,7 @@ export class Tenant {
       await deleteNamespace(this.#uri, options);
       this.#deletedAtMs = this.#stage.sim.world.nowMs;
       const second = await createNamespace(this.#uri, shape, options);
+      if (this.#isResurrected()) return;
       const count = 1 + rng.below(8);
       await fill(second, "second", count);
       await this.#read(second, count);
@@ -90,6 +92,18 @@ export class Tenant {
       if (!told.some((code) => isBatchWeaveError(error, code))) throw error;
       this.#stage.counts.litteredTenants++;
     }
+  }
+
+  /**
+   * A request to create the first one that was lost on its way and landed after the deletion: no store can tell it from a new one, so
+   * the first one is there again, empty, and nothing is wrong with using it.
+   */
+  #isResurrected(): boolean {
+    const key = `${tenantsPrefix}${this.#name}/${namespaceKey}`;
+    const bytes = this.#stage.sim.store.get(key);
+    const isSame = bytes !== undefined && decodeNamespace(bytes, key).uuid === this.#first;
+    if (isSame) this.#stage.counts.resurrections++;
+    return isSame;
   }
 
   async #read(namespace: Namespace, count: number): Promise<void> {
@@ -110,7 +124,7 @@ export class Tenant {
       for (let i = 0; !this.#stage.healed; i++) {
         const begunMs = sim.world.nowMs;
         await (await producer.append([Buffer.from(`first ${i}`)])).committed;
-        if (begunMs > this.#deletedAtMs + believesMs)
+        if (begunMs > this.#deletedAtMs + believesMs && !this.#isResurrected())
           throw new Violation(
             "deleted",
             `${this.#uri} acknowledges a batch ${begunMs - this.#deletedAtMs} ms after it was deleted`,

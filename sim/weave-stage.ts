@@ -45,6 +45,7 @@ export interface WeaveCounts {
   litteredTenants: number;
   squatted: number;
   evictions: number;
+  resurrections: number;
 }
 
 /** One process's handle of the namespace. */
@@ -84,6 +85,7 @@ export class WeaveStage {
     litteredTenants: 0,
     squatted: 0,
     evictions: 0,
+    resurrections: 0,
   };
   /** Told when producers and ranks wait for each other, as they say. */
   onDeadlock: (() => void) | undefined;
