@@ -63,6 +63,8 @@ export class ChainOracle {
   readonly #bySeq = new Map<string, BatchTruth>();
   readonly #stepOfKey = new Map<string, number>();
   readonly #commitIds = new Set<string>();
+  /** Commit ids by version. */
+  readonly #commitOf: string[] = [];
   readonly #appended = new Set<string>();
   readonly #counters = new Map<string, number>();
   readonly #checkedRefs = new Set<string>();
@@ -145,6 +147,14 @@ export class ChainOracle {
     this.counts.acknowledged++;
   }
 
+  /** A process holds this manifest for verified: then it is a version of the true chain, and not what somebody made under its name. */
+  verified(manifest: Manifest): void {
+    const { version, commit } = manifest;
+    const expected = this.#commitOf[version];
+    if (version > 0 && expected !== commit.id)
+      throw new Violation("verified", `version ${version} is believed to be commit ${commit.id}; it was ${expected}`);
+  }
+
   /** FENCED is only true when somebody newer holds the id. */
   fenced(id: string, epoch: number): void {
     const truth = this.producers.get(id);
@@ -197,6 +207,7 @@ export class ChainOracle {
     const { version } = after;
     if (this.#commitIds.has(after.commit.id)) throw new Violation("chain", `commit ${after.commit.id} came twice`);
     this.#commitIds.add(after.commit.id);
+    this.#commitOf[version] = after.commit.id;
     const grows = (what: string, from: number, to: number): void => {
       if (to < from) throw new Violation("monotone", `version ${version}: ${what} goes back from ${from} to ${to}`);
     };

@@ -75,7 +75,7 @@ export const callFaults: Readonly<Record<CallFault, readonly CallKind[]>> = {
   /** The process is suspended with the request unsent, and sends it when it wakes: a zombie. */
   stall: callKinds,
   /**
-   * A reader is suspended with its request unsent because a writer stalls in front of creating that very object; it wakes right after
+   * A reader is suspended with its request unsent because a writer stalls on its way to creating that very object; it wakes soon after
    * the writer. If the name was reclaimed meanwhile, it reads the zombie. Never drawn by itself: `ambushRate`.
    */
   ambush: ["get"],
@@ -140,6 +140,9 @@ interface Row {
 export class FaultInjector {
   /** False once the run heals: nothing new goes wrong, what is under way still lands. */
   enabled = true;
+  /** The name that a process which stalls with this request will try to create when it wakes up. A cast knows better. */
+  leadsTo: (process: SimProcess, kind: CallKind, key: string) => string | undefined = (_, kind, key) =>
+    kind === "create" ? key : undefined;
   /** Every instance that happened, in order. */
   readonly instances: FaultInstance[] = [];
   readonly #world: World;
@@ -147,8 +150,8 @@ export class FaultInjector {
   readonly #filter: FaultFilter;
   readonly #rows: Readonly<Record<CallKind, Row>>;
   readonly #counts = new Map<string, number>();
-  /** When the process that is about to create this key wakes up. */
-  readonly #stalledCreates = new Map<string, number>();
+  /** When the process that will create this key wakes up. */
+  readonly #stalled = new Map<string, number>();
   readonly #storms = new Set<{ readonly storm: Storm; readonly kinds: readonly CallKind[]; readonly rng: Rng }>();
 
   constructor(world: World, profile: FaultProfile = {}, filter: FaultFilter = {}) {
@@ -174,14 +177,14 @@ export class FaultInjector {
     const rng = this.detail(process, callIndex);
     const durationMs = rng.between(...(this.#profile.stallMs ?? ([20_000, 400_000] as const)));
     this.#world.pause(process, durationMs);
-    if (kind === "create" && (this.#profile.ambushRate ?? 0) > 0)
-      this.#stalledCreates.set(key, this.#world.nowMs + durationMs);
+    const name = this.leadsTo(process, kind, key);
+    if (name !== undefined && this.#profile.ambushRate) this.#stalled.set(name, this.#world.nowMs + durationMs);
   }
 
   /** Suspends a reader until shortly after the writer whose object it asks for has woken up. */
   ambush(process: SimProcess, key: string, callIndex: number): void {
-    const wakesMs = this.#stalledCreates.get(key) ?? this.#world.nowMs;
-    this.#world.pause(process, wakesMs - this.#world.nowMs + this.detail(process, callIndex).exponential(300));
+    const wakesMs = this.#stalled.get(key) ?? this.#world.nowMs;
+    this.#world.pause(process, wakesMs - this.#world.nowMs + this.detail(process, callIndex).exponential(800));
   }
 
   /** What happens to call number `callIndex` of a process. Always one draw from `rng`, whatever comes of it. */
@@ -200,8 +203,8 @@ export class FaultInjector {
       if (!stormRng.chance(storm.probability)) continue;
       return this.allow(storm.fault, `${process.label}#${callIndex}:${storm.fault}`) ? storm.fault : undefined;
     }
-    if (kind !== "get" || this.#stalledCreates.size === 0) return undefined;
-    const wakesMs = this.#stalledCreates.get(key) ?? 0;
+    if (kind !== "get" || this.#stalled.size === 0) return undefined;
+    const wakesMs = this.#stalled.get(key) ?? 0;
     if (wakesMs <= this.#world.nowMs || !this.detail(process, callIndex).chance(this.#profile.ambushRate ?? 0))
       return undefined;
     return this.allow("ambush", `${process.label}#${callIndex}:ambush`) ? "ambush" : undefined;

@@ -134,6 +134,16 @@ export const hazardScenarios: readonly Scenario[] = [
       mustHappen: ["conflict", "responseLost"],
     },
   ),
+  hazard(
+    "24-zombie-in-a-hole",
+    "readers ask for the very name that a stalled writer makes again",
+    { ...reclaimed, ranksMax: 2, trainMs: 5, keepVersions: [1, 3], reclaimGapMs: 3000 },
+    {
+      faults: { calls: { stall: { create: 0.02, put: 0.04 } }, stallMs: [3000, 15_000], ambushRate: 1 },
+      faultMs: 60_000,
+      mustHappen: ["ambush", "zombieManifests"],
+    },
+  ),
   hazard("29-damaged-reads", "range reads that end early or come with a bit flipped", reclaimed, {
     faults: { calls: { truncated: 0.1, corrupted: 0.08 } },
     mustHappen: ["truncated", "corrupted"],

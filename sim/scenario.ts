@@ -87,7 +87,7 @@ const chaos = {
     guests: { oneOf: [0, 9, 18] },
     jobs: { oneOf: [1, 1, 2] },
     ranksMax: [1, 8],
-    reclaimers: [0, 2],
+    reclaimers: { oneOf: [0, 1, 2, 2] },
     order: { oneOf: ["commit", "commit", "lanes"] },
     cadences: ["interval", "interval", "dac", "cooperative"],
     rows: { oneOf: [1, 2, 3, 4] },
@@ -96,8 +96,8 @@ const chaos = {
     trainMs: { oneOf: [5, 20, 100, 300] },
     checkpointEvery: [3, 15],
     keepLast: [1, 3],
-    graceMs: [0, 20_000],
-    keepVersions: [1, 30],
+    graceMs: { oneOf: [0, 0, 2000, 20_000] },
+    keepVersions: [1, 20],
     reclaimGapMs: [2000, 8000],
     earlyCloseRate: 0.2,
   },
@@ -122,7 +122,16 @@ const chaos = {
         fault: "stall",
         kinds: ["create"],
         prefix: "manifest/",
-        meanGapMs: 5000,
+        meanGapMs: 8000,
+        durationMs: [300, 1500],
+        probability: 0.3,
+      },
+      // And writers that upload what was swept already.
+      {
+        fault: "stall",
+        kinds: ["put"],
+        prefix: "batch/",
+        meanGapMs: 8000,
         durationMs: [300, 1500],
         probability: 0.3,
       },
@@ -151,7 +160,7 @@ const chaos = {
   mustHappen: [
     ...Object.keys(callTrouble),
     ...Object.keys(readTrouble),
-    ..."storm:conflict storm:slowDown/1 storm:slow/2 storm:stall/3 ambush crash pause freeze clockJump secondHolder rollback meshChange fork maxLag tenant survey".split(
+    ..."storm:conflict storm:slowDown/1 storm:slow/2 storm:stall/3 storm:stall/4 ambush crash pause freeze clockJump secondHolder rollback meshChange fork maxLag tenant survey".split(
       " ",
     ),
     ..."unknownCreates lateLandings fencings closings checkpoints refusedCheckpoints jobRestarts reclaims".split(" "),

@@ -1,5 +1,6 @@
 /** The real code on stage: producers, guests, training jobs, reclaimers and whoever closes the log, watched by the oracle. */
 import type { Env } from "../src/env/index.js";
+import { asVersion, batchPrefix, manifestKey } from "../src/format/index.js";
 import { ReclaimLoop, verifyLog } from "../src/lifecycle/index.js";
 import { Log } from "../src/log/index.js";
 import { type ObjectStore, withPrefix } from "../src/store/index.js";
@@ -57,6 +58,12 @@ class Weave implements Cast {
     this.#stage = stage;
     sim.world.onExit = (process) => this.#onExit(process);
     stage.onDeadlock = () => this.#liftLag();
+    sim.faults.leadsTo = (process, kind, key) => {
+      if (kind === "create") return key;
+      // Whoever uploads a batch commits it onto the version it knows. Of a writer who uploads after the sweep, a zombie's bytes are there, too.
+      const known = kind === "put" && key.startsWith(batchPrefix) ? stage.knownTo(process) : undefined;
+      return known && manifestKey(asVersion(known.version + 1));
+    };
     for (const id of plan.producers) this.#addProducer(id);
     if (plan.guests.length > 0) for (let i = 0; i < visitors; i++) this.#addVisitor(i);
     for (let i = 0; i < plan.reclaimers; i++) this.#addReclaimer(`reclaimer-${i}`);

@@ -1,6 +1,6 @@
 /** What every actor of a run shares: the plan, the oracle, the way to the namespace, and when to stop. */
 import { isBatchWeaveError } from "../src/errors.js";
-import { decodeNamespace, namespaceKey } from "../src/format/index.js";
+import { decodeNamespace, type Manifest, namespaceKey } from "../src/format/index.js";
 import { createNamespace, Namespace } from "../src/index.js";
 import type { OpenLog } from "../src/lifecycle/index.js";
 import { Log } from "../src/log/index.js";
@@ -12,6 +12,7 @@ import type { Rng } from "./random.js";
 import type { ProcessContext, Simulation } from "./simulation.js";
 import { Violation } from "./violation.js";
 import type { WeavePlan } from "./weave-settings.js";
+import type { SimProcess } from "./world.js";
 
 /** Producers are moved to tables early, so that short runs see it. */
 const silence = { silentVersions: 12, inlineProducersMin: 4, movedMin: 3 } as const;
@@ -90,6 +91,7 @@ export class WeaveStage {
   /** Told when producers and ranks wait for each other, as they say. */
   onDeadlock: (() => void) | undefined;
   readonly #metrics: Metrics[] = [];
+  readonly #logs = new WeakMap<SimProcess, Log>();
   /** True once the faults are over: finish and stop. */
   healed = false;
 
@@ -107,12 +109,20 @@ export class WeaveStage {
     const { grid, order, producers } = this.plan;
     if (this.oracle.head === undefined || env.random() < 0.1)
       await createNamespace(rootUri, { grid, order, lanes: producers.length }, { env, store });
-    return await this.#handle(context, rootUri, store);
+    const handle = await this.#handle(context, rootUri, store);
+    this.#logs.set(context.process, handle.log);
+    this.#watch(handle.log.head);
+    return handle;
   }
 
   /** A fork, as the process that made it opens it. */
   openAt(context: ProcessContext, uri: string): Promise<Handle> {
     return this.#handle(context, uri, this.#storeOf(context));
+  }
+
+  /** The newest manifest that a process has verified. */
+  knownTo(process: SimProcess): Manifest | undefined {
+    return this.#logs.get(process)?.head.known;
   }
 
   /** Another place of the same store. */
@@ -128,6 +138,24 @@ export class WeaveStage {
   #storeOf({ store, env }: ProcessContext): ObjectStore {
     const retried = withRetry(store, env);
     return env.random() < 0.3 ? withHedging(retried, env) : retried;
+  }
+
+  /** Whatever the head gives out for verified is compared with the true chain, whether or not anybody comes to harm by it. */
+  #watch(head: Log["head"]): void {
+    const watched =
+      (find: Log["head"]["jump"]): Log["head"]["jump"] =>
+      async (options) => {
+        const manifest = await find.call(head, options);
+        try {
+          this.oracle.verified(manifest);
+        } catch (error) {
+          this.sim.world.fail(error);
+        }
+        return manifest;
+      };
+    head.advance = watched(head.advance);
+    head.jump = watched(head.jump);
+    head.load = watched(head.load);
   }
 
   async #handle({ env }: ProcessContext, uri: string, root: ObjectStore): Promise<Handle> {
