@@ -48,3 +48,8 @@ export function readSlice(bytes: Uint8Array, where: string): BatchIdentity & { r
     throw new Violation("content", `${where} holds bytes that no producer made: ${text.slice(0, 5).join(separator)}`);
   return { ...identity, cell: Number(cell) };
 }
+
+/** One string per identity. */
+export function identityKey({ producer, counter, variant }: BatchIdentity): string {
+  return `${producer}/${counter}/${variant}`;
+}

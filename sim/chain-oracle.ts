@@ -33,7 +33,8 @@ import {
   stepsPerNode,
 } from "../src/format/index.js";
 import { measureLag } from "../src/lifecycle/index.js";
-import { type BatchIdentity, readSlice } from "./batch-content.js";
+import { type BatchIdentity, identityKey, readSlice } from "./batch-content.js";
+import { indexRefs } from "./index-refs.js";
 import { nextOf, ProducerTruths } from "./producer-truth.js";
 import { tenantsPrefix } from "./side-actors.js";
 import type { Applied, SimStore } from "./sim-store.js";
@@ -489,16 +490,4 @@ export class ChainOracle {
       if (at !== cells.length) throw new Violation("content", `step ${step} has ${at} cells`);
     }
   }
-}
-
-function identityKey({ producer, counter, variant }: BatchIdentity): string {
-  return `${producer}/${counter}/${variant}`;
-}
-
-/** References to index objects that a version holds itself. */
-function* indexRefs(manifest: Manifest): Iterable<NodeRef> {
-  for (const { refs } of manifest.index) yield* refs;
-  yield* manifest.tables;
-  for (const { resume } of manifest.producers.values()) if (resume.kind === "table") yield resume.table;
-  for (const { root } of manifest.pins.values()) yield root;
 }

@@ -63,8 +63,8 @@ export interface SoakLine {
 /** What an edit that does not even run fails with, rather than a broken promise. */
 const notACatch = ["SyntaxError", "ReferenceError", "determinism", "activity"];
 
-/** Copies a build and applies the edits; returns the copy's folder, which the caller removes. Throws unless each `find` occurs exactly once. */
-export function plant(dist: string, bug: PlantedBug): string {
+/** The files that a bug changes, as they become. Throws unless each `find` occurs exactly once. */
+export function editedFiles(dist: string, bug: PlantedBug): ReadonlyMap<string, string> {
   const edited = new Map<string, string>();
   for (const { file, find, replace } of bug.edits) {
     const source = edited.get(file) ?? readFileSync(join(dist, file), "utf8");
@@ -79,6 +79,12 @@ export function plant(dist: string, bug: PlantedBug): string {
       source.replace(find, () => replace),
     );
   }
+  return edited;
+}
+
+/** Copies a build and applies the edits; returns the copy's folder, which the caller removes. */
+export function plant(dist: string, bug: PlantedBug): string {
+  const edited = editedFiles(dist, bug);
   const folder = mkdtempSync(join(tmpdir(), "batchweave-planted-"));
   cpSync(dist, join(folder, "dist"), { recursive: true, filter: (path) => !/\.(d\.ts|tsbuildinfo)$/.test(path) });
   for (const [file, text] of edited) writeFileSync(join(folder, "dist", file), text);

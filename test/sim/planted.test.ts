@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { parseCommand } from "../../sim/command-line.js";
-import { type PlantedBug, plant, runPlanted } from "../../sim/planted.js";
+import { editedFiles, type PlantedBug, plant, runPlanted } from "../../sim/planted.js";
 import { plantedBugs } from "../../sim/planted-bugs.js";
 
 let root = "";
@@ -97,7 +97,7 @@ test("planted bugs have names of their own and files that can exist", () => {
 });
 
 test.skipIf(!existsSync("dist/src/index.js"))("every planted bug's text occurs exactly once in the build", () => {
-  for (const each of plantedBugs) rmSync(plant("dist", each), { recursive: true });
+  for (const each of plantedBugs) expect(editedFiles("dist", each).size).toBeGreaterThan(0);
 });
 
 test("arguments", () => {
