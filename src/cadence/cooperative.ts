@@ -28,11 +28,11 @@ export interface CooperativeSettings {
 type Resolved = { readonly [K in keyof CooperativeSettings]-?: number };
 
 const defaults: Resolved = {
-  confirmMs: 75_000,
+  confirmMs: 100_000,
   patienceMs: 1_500,
-  intervalMsMax: 700,
+  intervalMsMax: 690,
   intervalMsMin: 100,
-  requestBudget: 0.35,
+  requestBudget: 0.29,
 };
 /** LIST and PUT every cycle, a look and a delete now and then. */
 const requestsPerCycle = 2.3;
@@ -47,9 +47,11 @@ const windowMs = 500;
 const urgentLookMs = 100;
 /** How many times longer a follower waits while it sees that somebody carries. */
 const busyPatience = 6;
+/** How often each of a few followers looks, times the square of their number: about 10 s until somebody notices that the carrier died. */
+const smallPoolLookMs = 2_100;
 const idleIntervalMsMax = 1_000;
 /** A chain of own versions is vouched for this often at least, and at once when it spent so many intents. */
-const vouchMs = 15_000;
+const vouchMs = 60_000;
 const vouchIntents = 500;
 /** Weight of the newest cycle in the moving averages. One that took long says little about the next: its time counts for less. */
 const alpha = 0.2;
@@ -163,7 +165,7 @@ export class CooperativePublisher implements Publisher {
     const now = this.#log.env.monotonic();
     // A dead carrier is noticed by whoever looks next: in small pools, where few look, everybody looks more often.
     const others = activeProducers(this.#log.head.known as Manifest) - 1;
-    const confirmMs = Math.min(this.#settings.confirmMs, Math.max(1, others) ** 2 * patienceMs);
+    const confirmMs = Math.min(this.#settings.confirmMs, Math.max(1, others) ** 2 * smallPoolLookMs);
     if (this.#takeOverAtMs !== undefined) return this.#takeOverAtMs - now;
     const oldestMs = this.#announced.get(pending[0] as Descriptor) ?? now;
     if (this.#lookDelayMs === 0) this.#lookDelayMs = 0.5 + this.#log.env.random();
