@@ -1,6 +1,7 @@
 /**
  * When batches become visible, and at what cost: real producers, publishers and log on the simulated store with S3 Standard's
- * latencies (sim/cadence-run.ts). `--figure policies` (default), `time` (the paper's Figure 7), `payloads` (Figure 6), `elastic`, `intents`.
+ * latencies (sim/cadence-run.ts). `--figure policies` (default), `freshness` (by producers), `time` (the paper's Figure 7), `payloads` (Figure 6),
+ * `elastic`, `intents`.
  */
 import { type CadenceMinute, type CadenceRun, runCadence } from "../sim/index.js";
 import type { CadenceSettings } from "../src/cadence/index.js";
@@ -37,15 +38,22 @@ export async function run(args: string[]): Promise<void> {
   await draw({
     report,
     names: options.policy?.split(",") ?? Object.keys(policies),
-    producers: numbers(options.producers, [128]),
+    producers: numbers(options.producers, producersOf[name] ?? [128]),
     minutes: number(options.minutes, 30),
     seed: number(options.seed, 1),
   });
   report.end();
 }
 
+const producersOf: Readonly<Record<string, readonly number[]>> = {
+  freshness: [8, 32, 128, 512],
+  time: [32],
+  payloads: [8, 32, 128],
+};
+
 const figures: Readonly<Record<string, (figure: Figure) => Promise<void>>> = {
-  policies: drawPolicies,
+  policies: (figure) => drawPolicies(figure, outline),
+  freshness: (figure) => drawPolicies(figure, cells),
   time: drawTime,
   payloads: drawPayloads,
   elastic: drawElastic,
@@ -58,9 +66,16 @@ function policyNamed(name: string): CadenceSettings {
   return policy;
 }
 
-/** DAC needs several of its long gaps before producers that started together are out of step. */
-function warmUpSeconds(policy: string): number {
-  return policy === "cooperative" ? 60 : 300;
+/** DAC needs its long gaps, about 6 s per producer, before producers that started together are out of step. */
+function warmUpSeconds(policy: string, producers: number): number {
+  if (policy === "cooperative") return 60;
+  return policy === "dac" ? Math.max(300, 8 * producers) : 300;
+}
+
+/** What is compared between policies. */
+function outline(run: CadenceRun): Record<string, Cell> {
+  const { visibleMax: _max, leastShare: _least, ...rest } = cells(run);
+  return rest;
 }
 
 function cells(run: CadenceRun): Record<string, Cell> {
@@ -76,17 +91,20 @@ function cells(run: CadenceRun): Record<string, Cell> {
   };
 }
 
-async function drawPolicies({ report, names, producers, minutes, seed }: Figure): Promise<void> {
+async function drawPolicies(
+  { report, names, producers, minutes, seed }: Figure,
+  show: (run: CadenceRun) => Record<string, Cell>,
+): Promise<void> {
   for (const count of producers) {
     for (const policy of names) {
       const run = await runCadence({
         cadence: policyNamed(policy),
         producers: count,
         minutes,
-        warmUpSeconds: warmUpSeconds(policy),
+        warmUpSeconds: warmUpSeconds(policy, count),
         seed,
       });
-      report.row({ policy, producers: count, ...cells(run) });
+      report.row({ policy, producers: count, ...show(run) });
     }
   }
 }
@@ -99,7 +117,7 @@ async function drawPayloads({ report, names, producers, minutes, seed }: Figure)
           cadence: policyNamed(policy),
           producers: count,
           minutes,
-          warmUpSeconds: warmUpSeconds(policy),
+          warmUpSeconds: warmUpSeconds(policy, count),
           payloadBytes,
           seed,
         });
