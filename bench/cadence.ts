@@ -1,10 +1,12 @@
 /**
  * When batches become visible, and at what cost: real producers, publishers and log on the simulated store with S3 Standard's
  * latencies (sim/cadence-run.ts). `--figure policies` (default), `freshness` (by producers), `time` (the paper's Figure 7), `payloads` (Figure 6),
- * `elastic`, `intents`.
+ * `elastic`, `intents`. Runs are independent and go side by side, one per core unless `--workers` says otherwise.
  */
-import { type CadenceMinute, type CadenceRun, runCadence } from "../sim/index.js";
+import { availableParallelism } from "node:os";
+import type { CadenceMinute, CadenceRun } from "../sim/index.js";
 import type { CadenceSettings } from "../src/cadence/index.js";
+import { type CadenceJob, type CadenceOutcome, runJobs } from "./harness/cadence-worker.js";
 import { number, numbers, readOptions } from "./harness/options.js";
 import { type Cell, Report } from "./harness/report.js";
 
@@ -27,20 +29,22 @@ interface Figure {
   readonly producers: readonly number[];
   readonly minutes: number;
   readonly seed: number;
+  readonly workers: number;
 }
 
 export async function run(args: string[]): Promise<void> {
-  const options = readOptions(args, ["figure", "producers", "minutes", "policy", "seed"]);
+  const options = readOptions(args, ["figure", "producers", "minutes", "policy", "seed", "workers"]);
   const name = options.figure ?? "policies";
-  const draw = Object.hasOwn(figures, name) ? figures[name] : undefined;
-  if (!draw) throw new Error(`There is no figure ${name}; there are ${Object.keys(figures).join(", ")}.`);
+  const drawFigure = Object.hasOwn(figures, name) ? figures[name] : undefined;
+  if (!drawFigure) throw new Error(`There is no figure ${name}; there are ${Object.keys(figures).join(", ")}.`);
   const report = new Report(name === "policies" ? "cadence" : `cadence-${name}`, options.json);
-  await draw({
+  await drawFigure({
     report,
     names: options.policy?.split(",") ?? Object.keys(policies),
     producers: numbers(options.producers, producersOf[name] ?? [128]),
     minutes: number(options.minutes, 30),
     seed: number(options.seed, 1),
+    workers: number(options.workers, availableParallelism()),
   });
   report.end();
 }
@@ -52,8 +56,8 @@ const producersOf: Readonly<Record<string, readonly number[]>> = {
 };
 
 const figures: Readonly<Record<string, (figure: Figure) => Promise<void>>> = {
-  policies: (figure) => drawPolicies(figure, outline),
-  freshness: (figure) => drawPolicies(figure, cells),
+  policies: drawPolicies,
+  freshness: drawFreshness,
   time: drawTime,
   payloads: drawPayloads,
   elastic: drawElastic,
@@ -65,6 +69,8 @@ function policyNamed(name: string): CadenceSettings {
   if (!policy) throw new Error(`There is no policy ${name}; there are ${Object.keys(policies).join(", ")}.`);
   return policy;
 }
+
+const timeWarmUpSeconds = 300;
 
 /** DAC needs its long gaps, about 6 s per producer, before producers that started together are out of step. */
 function warmUpSeconds(policy: string, producers: number): number {
@@ -91,70 +97,83 @@ function cells(run: CadenceRun): Record<string, Cell> {
   };
 }
 
-async function drawPolicies(
-  { report, names, producers, minutes, seed }: Figure,
-  show: (run: CadenceRun) => Record<string, Cell>,
+/** One line of a figure: what is run, what the row begins with. */
+interface Line {
+  readonly job: CadenceJob;
+  readonly names: Readonly<Record<string, Cell>>;
+}
+
+async function draw(
+  { report, workers }: Figure,
+  lines: readonly Line[],
+  show: (outcome: CadenceOutcome, line: Line) => void = ({ run }, { names }) => report.row({ ...names, ...cells(run) }),
 ): Promise<void> {
-  for (const count of producers) {
-    for (const policy of names) {
-      const run = await runCadence({
+  const jobs = lines.map(({ job }) => job);
+  await runJobs(jobs, workers, (outcome, i) => show(outcome, lines[i] as Line));
+}
+
+/** Every policy with every number of producers. */
+function everyPolicy(
+  { names, producers, minutes, seed }: Figure,
+  more: Partial<CadenceJob> = {},
+  prefix: Record<string, Cell> = {},
+): Line[] {
+  return producers.flatMap((count) =>
+    names.map((policy) => ({
+      names: { ...prefix, policy, producers: count },
+      job: {
         cadence: policyNamed(policy),
         producers: count,
         minutes,
         warmUpSeconds: warmUpSeconds(policy, count),
         seed,
-      });
-      report.row({ policy, producers: count, ...show(run) });
-    }
-  }
+        ...more,
+      },
+    })),
+  );
 }
 
-async function drawPayloads({ report, names, producers, minutes, seed }: Figure): Promise<void> {
-  for (const payloadBytes of [100_000, 1_000_000, 10_000_000]) {
-    for (const count of producers) {
-      for (const policy of names) {
-        const run = await runCadence({
-          cadence: policyNamed(policy),
-          producers: count,
-          minutes,
-          warmUpSeconds: warmUpSeconds(policy, count),
-          payloadBytes,
-          seed,
-        });
-        report.row({ payloadBytes, policy, producers: count, ...cells(run) });
-      }
-    }
-  }
+async function drawPolicies(figure: Figure): Promise<void> {
+  await draw(figure, everyPolicy(figure), ({ run }, { names }) => figure.report.row({ ...names, ...outline(run) }));
+}
+
+async function drawFreshness(figure: Figure): Promise<void> {
+  await draw(figure, everyPolicy(figure));
+}
+
+async function drawPayloads(figure: Figure): Promise<void> {
+  const sizes = [100_000, 1_000_000, 10_000_000];
+  await draw(
+    figure,
+    sizes.flatMap((payloadBytes) => everyPolicy(figure, { payloadBytes }, { payloadBytes })),
+  );
 }
 
 /** Hours of virtual time, with our bounded manifest and with one that is never sealed, whose transfer is charged by size. */
-async function drawTime({ report, names, producers, minutes, seed }: Figure): Promise<void> {
-  for (const unsealed of [false, true]) {
-    for (const policy of names) {
-      const hours: CadenceMinute[][] = [];
-      const onMinute = (m: CadenceMinute): void => {
-        const hour = Math.floor((m.minute - 1) / 60);
-        hours[hour] = [...(hours[hour] ?? []), m];
-      };
-      const run = await runCadence({
-        cadence: policyNamed(policy),
-        producers: producers[0] as number,
-        minutes,
-        warmUpSeconds: 300,
-        seed,
-        unsealed,
-        onMinute,
-      });
-      const perHour = Object.fromEntries(hours.map((list, hour) => [`hour${hour + 1}`, hourText(list)]));
-      report.row({
-        manifest: unsealed ? "never sealed" : "bounded",
-        policy,
-        throughput: run.mbPerS,
-        success: run.success,
-        ...perHour,
-      });
+async function drawTime(figure: Figure): Promise<void> {
+  const lines = [false, true].flatMap((unsealed) =>
+    everyPolicy(
+      figure,
+      { unsealed, warmUpSeconds: timeWarmUpSeconds },
+      { manifest: unsealed ? "never sealed" : "bounded" },
+    ),
+  );
+  await draw(figure, lines, ({ run, minutes }, { names }) => {
+    const hours: CadenceMinute[][] = [];
+    for (const m of minutes) {
+      // What happened while producers that started together got out of step is not part of the figure.
+      const hour = Math.floor((m.minute - 1 - timeWarmUpSeconds / 60) / 60);
+      if (hour >= 0) hours[hour] = [...(hours[hour] ?? []), m];
     }
-  }
+    const perHour = Object.fromEntries(hours.map((list, hour) => [`hour${hour + 1}`, hourText(list)]));
+    figure.report.row({
+      ...names,
+      throughput: run.mbPerS,
+      success: run.success,
+      visibleP50: run.visibleP50,
+      ...perHour,
+    });
+  });
 }
 
 /** Batches a second, success, mean commit. */
@@ -169,49 +188,29 @@ function hourText(list: readonly CadenceMinute[]): string {
 }
 
 /** 8 -> 128 -> 8 producers within a run. */
-async function drawElastic({ report, names, seed }: Figure): Promise<void> {
-  for (const policy of names) {
-    const onMinute = (m: CadenceMinute): void => {
-      if (m.minute % 2 === 0)
-        report.row({
-          policy,
-          minute: m.minute,
-          active: m.active,
-          batches: m.batches,
-          attempts: m.attempts,
-          commits: m.commits,
-        });
-    };
-    const producers = [
-      [0, 8],
-      [6, 128],
-      [12, 8],
-    ] as const;
-    const run = await runCadence({
-      cadence: policyNamed(policy),
-      producers,
-      minutes: 24,
-      warmUpSeconds: 60,
-      seed,
-      onMinute,
-    });
-    report.row({ policy, minute: "all", ...cells(run) });
-  }
+async function drawElastic(figure: Figure): Promise<void> {
+  const { report, names, seed } = figure;
+  const producers = [
+    [0, 8],
+    [6, 128],
+    [12, 8],
+  ] as const;
+  const lines = names.map((policy) => ({
+    names: { policy },
+    job: { cadence: policyNamed(policy), producers, minutes: 24, warmUpSeconds: 60, seed },
+  }));
+  await draw(figure, lines, ({ run, minutes }, line) => {
+    for (const { minute, active, batches, attempts, commits } of minutes)
+      if (minute % 2 === 0) report.row({ ...line.names, minute, active, batches, attempts, commits });
+    report.row({ ...line.names, minute: "all", ...cells(run) });
+  });
 }
 
 /** Intents as names against intents as bodies. */
-async function drawIntents({ report, producers, minutes, seed }: Figure): Promise<void> {
-  for (const count of producers) {
-    for (const bodies of [false, true]) {
-      const run = await runCadence({
-        cadence: policyNamed("cooperative"),
-        producers: count,
-        minutes,
-        warmUpSeconds: 60,
-        seed,
-        bodies,
-      });
-      report.row({ intents: bodies ? "bodies" : "names", producers: count, ...cells(run) });
-    }
-  }
+async function drawIntents(figure: Figure): Promise<void> {
+  const cooperative = { ...figure, names: ["cooperative"] };
+  await draw(
+    figure,
+    [false, true].flatMap((bodies) => everyPolicy(cooperative, { bodies }, { intents: bodies ? "bodies" : "names" })),
+  );
 }

@@ -36,3 +36,14 @@ test("history: manifest, open and old steps stay bounded", { timeout: 60_000 }, 
     expect(oldStepRequests).toBeLessThanOrEqual(6);
   }
 });
+
+test("cadence: one line per policy; a cooperative batch costs its own PUT and at most 1.3 requests more", {
+  timeout: 60_000,
+}, async () => {
+  const rows = await rowsOf("cadence", "--policy", "cooperative,dac", "--producers", "8", "--minutes", "2");
+  expectShape(rows, "policy producers batches throughput success visibleP50 visibleP99 requestsPerBatch");
+  expect(rows.map((row) => row["policy"])).toEqual(["cooperative", "dac"]);
+  expect(rows[0]?.["requestsPerBatch"]).toBeLessThanOrEqual(2.35);
+  expect(rows[0]?.["visibleP50"]).toBeLessThanOrEqual(0.55);
+  expect(rows[0]?.["visibleP99"]).toBeLessThanOrEqual(2);
+});
