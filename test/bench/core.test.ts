@@ -37,7 +37,7 @@ test("history: manifest, open and old steps stay bounded", { timeout: 60_000 }, 
   }
 });
 
-test("cadence: one line per policy; a cooperative batch costs its own PUT and at most 1.3 requests more", {
+test("cadence: one line per policy; a cooperative batch costs its own PUT and about 1.3 requests more", {
   timeout: 60_000,
 }, async () => {
   const rows = await rowsOf("cadence", "--policy", "cooperative,dac", "--producers", "8", "--minutes", "2");
