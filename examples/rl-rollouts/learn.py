@@ -46,26 +46,30 @@ def main() -> None:
             return subprocess.Popen(command, env=env)
 
         workers = [worker(0), worker(1)]
-        # Plain bytes of the safetensors layout: no numpy, no torch; a trainer would say decode="torch".
-        dataset = StreamingDataset(uri, mesh={"dp": 1}, rank=0, policy="global-batch", decode=lambda data: decode_safetensors(data)[0])
-        seen: list[int] = []
-        used = stale = 0
-        for share, fresh in fresh_enough(dataset, lambda: int(policy.read_text()), MAX_STALENESS):
-            seen += [int.from_bytes(data["trajectory"].data, "little") for data in share.data or []]
-            used += sum(fresh)
-            stale += len(fresh) - sum(fresh)
-            if share.iteration % 4 == 3:  # a new policy
-                (Path(folder) / "policy.next").write_text(str(int(policy.read_text()) + 1))
-                os.replace(Path(folder) / "policy.next", policy)
-                dataset.checkpoint(f"policy-{policy.read_text()}", keep_last=2)
-            if share.iteration == 10:
-                workers[1].kill()
-                workers[1].wait()
-                workers[1] = worker(1)
-            if share.iteration + 1 == 2 * BATCHES:
-                break
-        for process in workers:
-            process.wait()
+        try:
+            # Plain bytes of the safetensors layout: no numpy, no torch; a trainer would say decode="torch".
+            dataset = StreamingDataset(uri, mesh={"dp": 1}, rank=0, policy="global-batch", decode=lambda data: decode_safetensors(data)[0])
+            seen: list[int] = []
+            used = stale = 0
+            for share, fresh in fresh_enough(dataset, lambda: int(policy.read_text()), MAX_STALENESS):
+                seen += [int.from_bytes(data["trajectory"].data, "little") for data in share.data or []]
+                used += sum(fresh)
+                stale += len(fresh) - sum(fresh)
+                if share.iteration % 4 == 3:  # a new policy
+                    (Path(folder) / "policy.next").write_text(str(int(policy.read_text()) + 1))
+                    os.replace(Path(folder) / "policy.next", policy)
+                    dataset.checkpoint(f"policy-{policy.read_text()}", keep_last=2)
+                if share.iteration == 10:
+                    workers[1].kill()
+                    workers[1].wait()
+                    workers[1] = worker(1)
+                if share.iteration + 1 == 2 * BATCHES:
+                    break
+            for process in workers:
+                process.wait()
+        finally:
+            for process in workers:
+                process.kill()  # those that are done, are; a failure must not leave the others behind
         expected = {n * 1_000_000 + i for n in range(2) for i in range(BATCHES * ROWS)}
         lost, repeated = len(expected - set(seen)), len(seen) - len(set(seen))
         end = open_namespace(uri).info()["steps"]["end"]

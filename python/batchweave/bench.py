@@ -195,7 +195,9 @@ def bench_ingest(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
             body = os.urandom(slice_bytes)
             size = 4 * slice_bytes * batches
             store = namespace.log.store
-            bare, _ = _timed_all(8, [lambda i=i: store.put(f"batch/bare/{i}", [body] * 4) for i in range(batches)])  # type: ignore[misc]
+            # Spread over as many prefixes as batches are: on files those are folders, which must be made and synced.
+            keys = [f"batch/{i % 256:02x}/{0:020d}/bare-{i}.0.tgb" for i in range(batches)]
+            bare, _ = _timed_all(8, [lambda k=k: store.put(k, [body] * 4) for k in keys])  # type: ignore[misc]
             with namespace.producer("bench") as p:
                 begun = time.perf_counter()
                 for i in range(batches):

@@ -24,6 +24,7 @@ RESUME_POINT_BYTES_MAX = 1_048_576
 _PATIENCE_S = 1.5
 _CONFIRM_S = 10.0
 _INTERVAL_S = 0.2
+_URGENT_INTERVAL_S = 0.05
 _IDLE_INTERVAL_MAX_S = 1.0
 
 
@@ -353,7 +354,11 @@ class Producer:
 
         def is_new() -> bool:
             pending = self._pending()
-            return (self._urgent or is_idle) and bool(pending) and pending[-1][SEQ] > last
+            if not pending or pending[-1][SEQ] <= last:
+                return False
+            # Somebody waits for room, or for all of it: a commit for every upload would only slow the uploads down.
+            is_due = len(pending) == len(self._entries) or time.monotonic() - begun > _URGENT_INTERVAL_S
+            return is_idle or (self._urgent and is_due)
 
         self._rest(wait, is_new)
 

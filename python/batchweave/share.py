@@ -80,8 +80,8 @@ class Share:
             self._batch = stack_rows(joined, len(self.slices), self.rows, kind, where)
         if self._batch is None:
             self.decode(decode, where)
-            if not self._data or not isinstance(self._data[0], Mapping):
-                return self
+            if callable(decode) or decode == "bytes" or not self._data:
+                return self  # what somebody's own function makes is stacked only when asked for
             try:
                 self.batch()
             except BatchWeaveError:

@@ -99,6 +99,8 @@ class Plain(Files):
     def test_a_decode_hook_gets_the_bytes(self) -> None:
         share = next(iter(self.dataset(decode=lambda data: len(data))))
         self.assertEqual(share.data, [len(token_slice(0, 1, c)) for c in range(2)])
+        share = next(iter(self.dataset(decode=lambda data: {"anything": object()})))
+        self.assertEqual([list(d) for d in share.data or []], [["anything"]] * 2, "not stacked unless asked")
 
     def test_nothing_uses_pickle(self) -> None:
         for path in (ROOT / "python" / "batchweave").glob("*.py"):
