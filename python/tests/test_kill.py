@@ -1,6 +1,6 @@
 """Property: Python and TypeScript producers on one namespace lose and repeat nothing under kill -9, and `verify` finds nothing.
 
-Method: a few rounds of scripts/chaos-python.mjs; `node scripts/chaos-python.mjs --rounds 100` is the long one.
+Method: a few rounds of scripts/chaos-python.mjs; `npm run chaos -- --python --rounds 100` is the long one.
 """
 from __future__ import annotations
 
