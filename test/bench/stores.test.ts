@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 import { expectShape, rowsOf } from "./bench-rows.js";
 
 test("store: every client in every cell", { timeout: 120_000 }, async () => {
-  const small = ["--sizes", "1e5", "--concurrency", "2", "--tls", "no", "--rounds", "1", "--seconds", "0.05"];
+  const small = ["--sizes", "1e5", "--concurrency", "2", "--tls", "no", "--rounds", "1", "--seconds", "0.3"];
   const rows = await rowsOf("store", ...small);
   expectShape(rows, "client op bytes concurrency tls mbPerS p50Ms p99Ms cpuSPerGb");
   const clients = ["bare", "batchweave", "batchweave, bytes signed", "aws sdk"];

@@ -182,7 +182,8 @@ test("garbage instead of a batch", async () => {
   expect(space.snapshot()).toEqual(before);
 });
 
-test("a step that is not there", () => refused("RECLAIMED", /steps 0 to 2/, "inspect", good, "--step", "9"));
+test("a step that is not there", () =>
+  refused("INVALID_ARGUMENT", /the last step is 2/, "inspect", good, "--step", "9"));
 
 test("a slice that is not there", () =>
   refused("INVALID_ARGUMENT", /chunks from 0 to 1/, "inspect", good, "--step", "0", "--slice", "0,2"));
