@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -156,6 +157,36 @@ class Reading(unittest.TestCase):
         other = {"batchweave": 1, "namespace": "x", "row": 0, "iteration": 0}
         self.assertEqual(self.code(lambda: open_it(start=other)), "WRONG_NAMESPACE")
         self.assertEqual(self.code(lambda: open_it(prefetch_bytes_max=0)), "INVALID_ARGUMENT")
+
+    def test_a_store_that_is_quick_now_and_slow_then_never_gets_stuck(self) -> None:
+        chance = random.Random(7)
+        for turn in range(6):
+            store = MemoryStore()
+            store.is_near = turn % 2 == 0  # type: ignore[attr-defined]
+            namespace = filled(store, 150, size=300)
+            original, reads = store.get_range, [0]
+
+            def get_range(key: str, start: int, length: int, original: Any = original, reads: list[int] = reads) -> bytes | None:
+                reads[0] += 1
+                if reads[0] // 60 % 2:  # the median of the last reads crosses the line again and again
+                    time.sleep(0.002)
+                return original(key, start, length)
+
+            store.get_range = get_range  # type: ignore[method-assign]
+            seen: list[int] = []
+
+            def read(namespace: Namespace = namespace, seen: list[int] = seen) -> None:
+                limits = {"prefetch_bytes_max": chance.choice((1, 5_000, 10**8)), "prefetch_iterations_max": chance.choice((1, 5, 32))}
+                with namespace.consumer({"dp": 2}, 0, environment={}, **limits) as consumer:
+                    for share in consumer:
+                        seen.append(share.iteration)
+                        if chance.random() < 0.05:
+                            time.sleep(0.005)
+
+            thread = threading.Thread(target=read, daemon=True)
+            thread.start()
+            thread.join(30)
+            self.assertEqual((thread.is_alive(), seen), (False, list(range(150))))
 
     def test_late_reads_are_hedged_within_the_budget(self) -> None:
         pool = Pool(8, "test")
