@@ -68,8 +68,11 @@ async function runSoak(scenario: Scenario, command: SimCommand): Promise<boolean
   let done = 0;
   const report = await soak(scenario, {
     ...command,
-    onResult: () => {
-      if (++done % 100 === 0 && !command.json) say(`${done} of ${command.seeds} seeds`);
+    // A long soak that is cut off has still told what it found.
+    onResult: ({ seed, failure }) => {
+      if (command.json) return;
+      if (failure !== undefined) say(`seed ${seed} FAILED: ${failure.message}`);
+      if (++done % 100 === 0) say(`${done} of ${command.seeds} seeds`);
     },
   });
   const failed = report.failures.length + (report.missing.length > 0 && !command.untilFailure ? 1 : 0);
