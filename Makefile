@@ -28,7 +28,7 @@ demo: build
 bench: $(installed)
 	@npm run -s bench -- $(ARGS)
 
-# make sim ARGS="--seed 7"
+# make sim ARGS="--replay 7"
 sim: $(installed)
 	@npm run -s sim -- $(ARGS)
 

@@ -138,6 +138,10 @@ async function runPlantedBugs(command: SimCommand): Promise<boolean> {
 
 /** Does what the arguments say; resolves to the exit status. */
 export async function main(argv: readonly string[]): Promise<number> {
+  if (argv.includes("--help")) {
+    say(usage);
+    return 0;
+  }
   let command: SimCommand;
   try {
     command = parseCommand(argv);

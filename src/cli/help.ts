@@ -21,7 +21,7 @@ Usage
 Commands
 ${lines.join("\n")}
 
-A URI names a namespace: file:///absolute/path, memory: (this process only).
+A URI names a namespace: file:///absolute/path, s3://bucket/prefix, az://container/prefix, gs://bucket/prefix, memory: (this process only).
 --json works with every command; errors are then JSON on stderr. BATCHWEAVE_DEBUG=1 adds stacks.
 
 ${exitCodes}`;

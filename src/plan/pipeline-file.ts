@@ -1,4 +1,5 @@
 /** Loading a pipeline from its file. */
+import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { BatchWeaveError, isBatchWeaveError } from "../index.js";
@@ -19,6 +20,8 @@ export async function loadPipeline(path: string): Promise<Pipeline> {
 
 /** Whatever is wrong with the file is its writer's to mend: a slip of syntax, an import that is not there, something it throws. */
 async function importFile(path: string): Promise<Record<string, unknown>> {
+  if (!path.startsWith("file:") && !existsSync(path))
+    throw new BatchWeaveError("INVALID_ARGUMENT", `There is no file ${path}. Name the file of a pipeline.`, { path });
   try {
     return await importModule(path.startsWith("file:") ? path : pathToFileURL(resolve(path)).href);
   } catch (error) {

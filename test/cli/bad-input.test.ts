@@ -182,6 +182,9 @@ test("garbage instead of a batch", async () => {
   expect(space.snapshot()).toEqual(before);
 });
 
+test("a place to start that is none", () =>
+  refused("INVALID_ARGUMENT", /checkpoint:ID/, "consume", good, "--dp", "4", "--rank", "0", "--from", "banana"));
+
 test("a step that is not there", () =>
   refused("INVALID_ARGUMENT", /the last step is 2/, "inspect", good, "--step", "9"));
 

@@ -159,6 +159,11 @@ async function startFrom(
   if (/^(step|row):/.test(text))
     throw invalid(`--from must be step:N or row:N with a whole number, not ${JSON.stringify(text)}.`, { from: text });
   const checkpoint = /^checkpoint(?::(.+))?$/.exec(text);
+  if (!checkpoint && !/^(earliest$|latest$|\s*[{[])/.test(text))
+    throw invalid(
+      `--from ${JSON.stringify(text)} is no place to start. Use earliest, latest, step:N, row:N, checkpoint, checkpoint:ID, a cursor's JSON, or @FILE with one.`,
+      { from: text },
+    );
   return checkpoint ? await fromCheckpoint(ns, checkpoint[1], group ?? "default", stopping.signal) : text;
 }
 
