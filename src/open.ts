@@ -83,17 +83,20 @@ interface Backend {
   readonly store: ObjectStore;
   readonly env: Env;
   readonly metrics: Metrics;
+  /** Before anything was read: what is read through it is at least as new. */
+  readonly openedAtMs: number;
 }
 
 async function openBackend(uri: string, options: NamespaceOptions): Promise<Backend> {
   const env = options.env ?? systemEnv;
   const metrics = options.metrics ?? new Metrics();
+  const openedAtMs = env.monotonic();
   const bare = options.store ?? (await openStore(uri, options.storeSettings, env));
   const counted = withMetrics(bare, env, storeMetrics(metrics));
-  if (options.store) return { store: counted, env, metrics };
+  if (options.store) return { store: counted, env, metrics, openedAtMs };
   const retrying = withRetry(counted, env, options.retry);
   // A second read of the same disk or memory would only take turns with the first.
-  return { store: isEmbedded(uri) ? retrying : withHedging(retrying, env), env, metrics };
+  return { store: isEmbedded(uri) ? retrying : withHedging(retrying, env), env, metrics, openedAtMs };
 }
 
 function storeMetrics(metrics: Metrics): StoreObserver {
@@ -226,9 +229,9 @@ async function handle(
   spec: NamespaceSpec,
   options: NamespaceOptions,
 ): Promise<Namespace> {
-  const { env } = backend;
+  const { env, openedAtMs } = backend;
   const neighbours = neighboursOf(backend, options);
-  const log = new Log({ store: backend.store, env, spec, openOrigin: neighbours.openStore });
+  const log = new Log({ store: backend.store, env, spec, specReadAtMs: openedAtMs, openOrigin: neighbours.openStore });
   const { steps } = await log.head.newest({ signal: options.signal });
   // A fork whose pins are gone may lose its data any time: better refused now than in the middle of a training run.
   if (needsPins(spec, steps.trim)) await confirmPins(spec, neighbours.openLog, { signal: options.signal });
@@ -265,9 +268,10 @@ function neighboursOf(backend: Backend, options: NamespaceOptions): Neighbours {
 function openLogWith(env: Env, openStore: (uri: string) => Promise<ObjectStore>): OpenLog {
   return async (uri, uuid, call) => {
     const store = await openStore(uri);
+    const specReadAtMs = env.monotonic();
     const bytes = await store.get(namespaceKey, call);
     const spec = bytes && decodeNamespace(bytes, `${uri}/${namespaceKey}`);
-    if (spec?.uuid === uuid) return new Log({ store, env, spec, openOrigin: openStore });
+    if (spec?.uuid === uuid) return new Log({ store, env, spec, specReadAtMs, openOrigin: openStore });
     throw new BatchWeaveError(
       spec ? "WRONG_NAMESPACE" : "NO_NAMESPACE",
       spec

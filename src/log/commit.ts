@@ -65,15 +65,15 @@ export class Committer {
   readonly #env: Env;
   readonly #head: Head;
   readonly #namespace: string;
-  /** Whoever makes a committer has just read `namespace.json`. */
   #seenThereAtMs: number;
 
-  constructor(store: ObjectStore, env: Env, head: Head, namespace: string) {
+  /** `seenThereAtMs`: before `namespace.json` was read for it. */
+  constructor(store: ObjectStore, env: Env, head: Head, namespace: string, seenThereAtMs: number = env.monotonic()) {
     this.#store = store;
     this.#env = env;
     this.#head = head;
     this.#namespace = namespace;
-    this.#seenThereAtMs = env.monotonic();
+    this.#seenThereAtMs = seenThereAtMs;
   }
 
   /** Tries until the change is in, refused, or the signal aborts. */

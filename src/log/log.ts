@@ -51,6 +51,8 @@ export interface LogParts {
   readonly store: ObjectStore;
   readonly env: Env;
   readonly spec: NamespaceSpec;
+  /** Monotonic time before `spec` was read; a process may be paused between that and now. Default: now. */
+  readonly specReadAtMs?: number | undefined;
   readonly openOrigin: OpenOrigin;
   readonly silence?: SilencePolicy | undefined;
   /** How manifests are decoded. Default: each by itself. */
@@ -91,7 +93,7 @@ export class Log {
     this.spec = parts.spec;
     this.head = new Head(parts.store, parts.env, parts.spec, parts.decode);
     this.index = new StepIndex(parts.store, parts.spec, parts.openOrigin);
-    this.#committer = new Committer(parts.store, parts.env, this.head, parts.spec.uuid);
+    this.#committer = new Committer(parts.store, parts.env, this.head, parts.spec.uuid, parts.specReadAtMs);
     this.#silence = parts.silence ?? defaultSilence;
   }
 

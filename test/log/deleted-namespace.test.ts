@@ -4,7 +4,7 @@
  */
 import { expect, test } from "vitest";
 import { systemEnv } from "../../src/env/index.js";
-import { createNamespace, deleteNamespace } from "../../src/index.js";
+import { createNamespace, deleteNamespace, openNamespace } from "../../src/index.js";
 import { MemoryStore } from "../../src/store/index.js";
 
 const settings = { grid: { rows: 1, chunks: 1 } };
@@ -43,3 +43,38 @@ test("a paused producer of the old namespace does not write into the new one", a
   await expect(producer.flush()).rejects.toMatchObject({ code: "WRONG_NAMESPACE" });
   expect((await store.list("manifest/")).objects).toEqual([]);
 });
+
+test("one that is paused while it opens the old namespace opens nothing after its deletion", async () => {
+  const store = new MemoryStore();
+  await createNamespace("memory:opening", settings, { store });
+  let pausedMs = 0;
+  const env = { ...systemEnv, monotonic: () => systemEnv.monotonic() + pausedMs };
+  const paused = new MemoryStore();
+  const get = store.get.bind(store);
+  // The answer is read before the deletion and reaches the process a minute after it.
+  Object.assign(paused, {
+    ...bound(store),
+    get: async (key: string) => {
+      const bytes = await get(key);
+      if (key === "namespace.json" && pausedMs === 0) {
+        pausedMs = 60_000;
+        await deleteNamespace("memory:opening", { store });
+      }
+      return bytes;
+    },
+  });
+  const opening = openNamespace("memory:opening", { store: paused, env }).then((ns) => ns.producer({ id: "p" }));
+  await expect(opening).rejects.toMatchObject({ code: "NO_NAMESPACE" });
+  expect((await store.list("manifest/")).objects).toEqual([]);
+});
+
+function bound(store: MemoryStore): Pick<MemoryStore, "create" | "put" | "getRange" | "list" | "delete"> {
+  const { create, put, getRange, list, delete: remove } = store;
+  return {
+    create: create.bind(store),
+    put: put.bind(store),
+    getRange: getRange.bind(store),
+    list: list.bind(store),
+    delete: remove.bind(store),
+  };
+}
