@@ -5,8 +5,8 @@ const windowBytes = 16;
 
 /**
  * FNV-1a of a few windows spread evenly over `bytes`, its two ends among them. It is there to find a caller who fills a buffer again while it
- * is still being uploaded, which changes all of it; what is stored has checksums over every byte. Computing those once more after each
- * upload took a tenth of the speed of writing.
+ * is still being uploaded, which changes all of it. Every byte has a checksum from its acceptance on, but computing those once more after
+ * each upload would cost as much as computing them did.
  */
 export function fingerprint(bytes: Uint8Array): number {
   const step = Math.max(0, bytes.length - windowBytes) / (windows - 1);

@@ -146,8 +146,8 @@ export class Producer implements AsyncDisposable {
 
   /**
    * Accepts one batch; awaiting it is backpressure. Slices in row-major order; an async iterable is uploaded as it comes, extent
-   * by extent, and need not fit into memory. The buffers must not be changed until the ticket is committed: a batch whose bytes changed
-   * before its upload was over is not committed, and the producer fails. Streamed slices are copied as they come.
+   * by extent, and need not fit into memory. The buffers must not be changed until the ticket is committed: the producer fails
+   * when it finds one filled again before its upload was over, and whoever reads bytes that it did not find gets CORRUPT. Streamed slices are copied as they come.
    */
   async append(slices: BatchSlices, options: AppendOptions = {}): Promise<Ticket> {
     this.#throwIfDone();

@@ -34,12 +34,10 @@ export class Upload {
   readonly #holder: Holder;
   readonly #content: BatchContent;
   readonly #extentBytesMax: number;
-  /** What is to be stored, from its acceptance until it was seen committed; undefined for streamed batches, which are larger than memory. */
-  #runs: StoredSlice[][] | undefined = [];
-  /** The same with checksums and footers, from the first upload on. */
-  #extents: EncodedExtent[] | undefined;
-  /** Of the caller's buffers as they were accepted: whether they still are what they were is asked after every upload. */
-  #fingerprints: readonly number[] = [];
+  /** Kept until the batch was seen committed; undefined for streamed batches, which are larger than memory. */
+  #extents: EncodedExtent[] | undefined = [];
+  /** The slices as they were accepted: whether they still are what they were is asked after every upload. */
+  #held: readonly { readonly bytes: Uint8Array; readonly fingerprint: number }[] = [];
   #attempt = 0;
   descriptor: Descriptor | undefined;
 
@@ -54,24 +52,24 @@ export class Upload {
   /** Takes slices that are all in memory, and refuses what cannot be stored. */
   hold(slices: readonly Uint8Array[]): void {
     const stored = slices.map((slice) => encodeSlice(slice, this.#content.encoding));
-    this.#runs = splitRuns(stored, this.#extentBytesMax);
-    assertExtentCount(this.#runs.length);
-    this.#fingerprints = stored.map(({ bytes }) => fingerprint(bytes));
-  }
-
-  /** Checksums are computed when the upload begins, not at acceptance: the store then finds the bytes in the CPU's caches. */
-  #encode(runs: readonly StoredSlice[][]): EncodedExtent[] {
+    const runs = splitRuns(stored, this.#extentBytesMax);
+    assertExtentCount(runs.length);
     let firstCell = 0;
-    return runs.map((run, extent) => {
+    // Checksums now, not when the upload begins: whatever the caller does with the buffers meanwhile, other bytes never pass for accepted ones.
+    this.#extents = runs.map((run, extent) => {
       const encoded = this.#encodeExtent(run, extent, firstCell, extent === runs.length - 1);
       firstCell += run.length;
       return encoded;
     });
+    this.#held = stored.map(({ bytes }) => ({ bytes, fingerprint: fingerprint(bytes) }));
   }
 
-  /** A buffer that was changed before its upload was over may have been stored half old, half new: such a batch is never committed. */
+  /**
+   * A buffer that was filled again before its upload was over may have been stored half old, half new: such a batch is not committed. What the
+   * fingerprint misses does not match its checksum, and is refused by whoever reads it.
+   */
   #assertUnchanged(): void {
-    const changed = (this.#runs ?? []).flat().findIndex(({ bytes }, i) => fingerprint(bytes) !== this.#fingerprints[i]);
+    const changed = this.#held.findIndex((slice) => fingerprint(slice.bytes) !== slice.fingerprint);
     if (changed < 0) return;
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
@@ -82,10 +80,8 @@ export class Upload {
 
   /** Uploads, or uploads again under a new name: the same bytes, the newest base. */
   async send(signal: AbortSignal): Promise<Descriptor> {
-    const runs = this.#runs;
-    if (!runs || runs.length === 0) throw this.expired();
-    this.#extents ??= this.#encode(runs);
     const extents = this.#extents;
+    if (!extents || extents.length === 0) throw this.expired();
     // What expired once was uploaded on an old base; it must not happen again.
     const name = this.#nextName(this.#attempt === 0 ? uploadBase(this.#log) : await newestBase(this.#log, signal));
     await Promise.all(
@@ -98,7 +94,7 @@ export class Upload {
 
   /** Uploads a batch that is larger than memory, extent by extent, while it is being made. */
   async sendStream(slices: AsyncIterable<Uint8Array>, grid: Grid, signal: AbortSignal): Promise<Descriptor> {
-    this.#runs = undefined;
+    this.#extents = undefined;
     const name = this.#nextName(await newestBase(this.#log, signal));
     const cells = grid.rows * grid.chunks;
     const entries: Extent[] = [];
@@ -131,9 +127,8 @@ export class Upload {
 
   /** Lets go of the bytes: the batch was seen committed. */
   release(): void {
-    this.#runs = undefined;
     this.#extents = undefined;
-    this.#fingerprints = [];
+    this.#held = [];
   }
 
   expired(): BatchWeaveError {

@@ -177,7 +177,7 @@ export class FileStore implements ObjectStore {
     }
   }
 
-  /** Without a temporary name, which costs a tenth of a large write. False: something is there already, an earlier attempt cut short. */
+  /** Without a temporary name: a folder less to change, and no rename. False: something is there already, an earlier attempt cut short. */
   async #putInPlace(path: string, body: Body, signal: AbortSignal | undefined): Promise<boolean> {
     try {
       await this.#directories.ensure(dirname(path)).exists;
