@@ -8,19 +8,12 @@ import { BatchWeaveError } from "../errors.js";
 import { assertRange } from "./arguments.js";
 import { bodyBytes, bodyParts, copyBody } from "./body.js";
 import { assertBucketPrefix, splitBucketUri } from "./bucket-uri.js";
-import {
-  type CloudCall,
-  type CloudError,
-  cloudFailure,
-  isNoVerdict,
-  slowestBytesPerMs,
-  timeoutMsDefault,
-} from "./cloud-failure.js";
+import { type CloudCall, type CloudError, cloudFailure, isNoVerdict, timeoutMsDefault } from "./cloud-failure.js";
 import { deleteEach, KeyPage } from "./cloud-keys.js";
 import { assertKey, isKey, isKeyPrefix } from "./key.js";
 import type { Body, CallOptions, CreateOutcome, ListOptions, ListPage, ObjectStore } from "./object-store.js";
 import { loadPeer } from "./peer.js";
-import { watched } from "./stall-watch.js";
+import { StallWatch } from "./stall-watch.js";
 
 /** Settings of {@link openAzureStore}; what is left out comes from the environment variables that Azure's own tools read. */
 export interface AzureStoreSettings {
@@ -60,7 +53,7 @@ export async function openAzureStore(
   }
   assertBucketPrefix(uri, prefix);
   const client = await connect(bucket, settings, environment);
-  return new AzureStore(client, prefix, env, settings.timeoutMs ?? timeoutMsDefault);
+  return new AzureStore(client, prefix, new StallWatch(env, settings.timeoutMs ?? timeoutMsDefault));
 }
 
 async function connect(
@@ -122,13 +115,12 @@ export class AzureStore implements ObjectStore {
   readonly uri: string;
   readonly #client: ContainerClient;
   readonly #prefix: string;
-  readonly #env: Env;
-  readonly #timeoutMs: number;
+  /** The SDK itself knows no timeout: its setting is only passed on to the server. */
+  readonly #watch: StallWatch;
 
   /** @internal */
-  constructor(client: ContainerClient, prefix: string, env: Env, timeoutMs: number) {
-    this.#env = env;
-    this.#timeoutMs = timeoutMs;
+  constructor(client: ContainerClient, prefix: string, watch: StallWatch) {
+    this.#watch = watch;
     this.#client = client;
     this.#prefix = prefix === "" ? "" : `${prefix}/`;
     this.uri = `az://${client.containerName}${prefix === "" ? "" : `/${prefix}`}`;
@@ -139,7 +131,7 @@ export class AzureStore implements ObjectStore {
     options?.signal?.throwIfAborted();
     try {
       // The commit point of whoever calls. Sent once: the SDK's retries are off.
-      const { etag } = await this.#watched(options, bodyBytes(body), (abortSignal) =>
+      const { etag } = await this.#watch.run(options, bodyBytes(body), (abortSignal) =>
         this.#blob(key).upload(oneBuffer(body), bodyBytes(body), { conditions: { ifNoneMatch: "*" }, abortSignal }),
       );
       return etag === undefined ? "unknown" : "created";
@@ -156,7 +148,7 @@ export class AzureStore implements ObjectStore {
     options?.signal?.throwIfAborted();
     const bytes = bodyBytes(body);
     try {
-      await this.#watched(options, bytes, async (abortSignal) => {
+      await this.#watch.run(options, bytes, async (abortSignal) => {
         const blob = this.#blob(key);
         if (bytes <= singlePutBytesMax) return blob.upload(oneBuffer(body), bytes, { abortSignal });
         const parts = { blockSize: singlePutBytesMax / 2, concurrency: 4, maxSingleShotSize: 0 };
@@ -191,7 +183,7 @@ export class AzureStore implements ObjectStore {
     options: CallOptions | undefined,
   ): Promise<Uint8Array | undefined> {
     try {
-      return await this.#watched(options, 0, async (abortSignal, progress) => {
+      return await this.#watch.run(options, 0, async (abortSignal, progress) => {
         const answer = await this.#blob(key).download(start, length, { maxRetryRequests: resumesMax, abortSignal });
         return await collect(answer, progress);
       });
@@ -214,7 +206,7 @@ export class AzureStore implements ObjectStore {
       ...(isKey(page.after) && { startFrom: page.after }),
     };
     try {
-      return await this.#watched(options, 0, async (abortSignal, progress) => {
+      return await this.#watch.run(options, 0, async (abortSignal, progress) => {
         const pages = this.#client.listBlobsFlat({ ...query, abortSignal }).byPage({ maxPageSize: page.limit + 1 });
         for await (const { segment } of pages) {
           progress();
@@ -233,22 +225,13 @@ export class AzureStore implements ObjectStore {
   async delete(keys: readonly string[], options?: CallOptions): Promise<void> {
     await deleteEach(keys, options, async (key) => {
       try {
-        await this.#watched(options, 0, (abortSignal) => this.#blob(key).delete({ abortSignal }));
+        await this.#watch.run(options, 0, (abortSignal) => this.#blob(key).delete({ abortSignal }));
       } catch (e) {
         const { status, code } = readError(e);
         if (status === 404 && code === "BlobNotFound") return;
         throw this.#failure(e, "delete", key, "Blob Data Contributor on the container");
       }
     });
-  }
-
-  /** The SDK itself knows no timeout: its setting is only passed on to the server. */
-  #watched<T>(
-    options: CallOptions | undefined,
-    bytes: number,
-    call: (signal: AbortSignal, progress: () => void) => Promise<T>,
-  ): Promise<T> {
-    return watched(this.#env, this.#timeoutMs + bytes / slowestBytesPerMs, options, call);
   }
 
   #blob(key: string): ReturnType<ContainerClient["getBlockBlobClient"]> {

@@ -26,9 +26,8 @@ export interface CloudError {
 /** Codes of the network that say for certain that no byte of a request was sent. */
 const unsent = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"];
 
-/** Default of every cloud store's timeout, and what is added to it while bytes are sent: a connection slower than this is taken for dead. */
+/** Default of every cloud store's timeout. */
 export const timeoutMsDefault = 30_000;
-export const slowestBytesPerMs = 1_000;
 
 /**
  * Whether nothing is known after a conditional create that failed so: it may have reached the server, the same may succeed later, or

@@ -8,19 +8,12 @@ import type { Env } from "../env/index.js";
 import { assertRange } from "./arguments.js";
 import { bodyParts, copyBody } from "./body.js";
 import { assertBucketPrefix, splitBucketUri } from "./bucket-uri.js";
-import {
-  type CloudCall,
-  type CloudError,
-  cloudFailure,
-  isNoVerdict,
-  slowestBytesPerMs,
-  timeoutMsDefault,
-} from "./cloud-failure.js";
+import { type CloudCall, type CloudError, cloudFailure, isNoVerdict, timeoutMsDefault } from "./cloud-failure.js";
 import { deleteEach, KeyPage } from "./cloud-keys.js";
 import { assertKey, isKeyPrefix } from "./key.js";
 import type { Body, CallOptions, CreateOutcome, ListOptions, ListPage, ObjectStore } from "./object-store.js";
 import { loadPeer } from "./peer.js";
-import { watched } from "./stall-watch.js";
+import { StallWatch } from "./stall-watch.js";
 
 /** Settings of {@link openGcsStore}. Credentials are found as Google's own tools find them (Application Default Credentials). */
 export interface GcsStoreSettings {
@@ -64,7 +57,12 @@ export async function openGcsStore(
     ...(settings.keyFile !== undefined && { keyFilename: settings.keyFile }),
   });
   if (endpoint) storage.baseUrl = `${endpoint}/storage/v1`; // which the SDK would take from the variable as it is
-  return new GcsStore(storage.bucket(bucket), prefix, endpoint || "https://storage.googleapis.com", env, timeoutMs);
+  return new GcsStore(
+    storage.bucket(bucket),
+    prefix,
+    endpoint || "https://storage.googleapis.com",
+    new StallWatch(env, timeoutMs),
+  );
 }
 
 /** See the head of this file. Made by {@link openGcsStore}. The SDK takes no AbortSignal: an aborted call returns at once, what was sent goes on. */
@@ -73,13 +71,11 @@ export class GcsStore implements ObjectStore {
   readonly #bucket: Bucket;
   readonly #prefix: string;
   readonly #endpoint: string;
-  readonly #env: Env;
-  readonly #timeoutMs: number;
+  readonly #watch: StallWatch;
 
   /** @internal */
-  constructor(bucket: Bucket, prefix: string, endpoint: string, env: Env, timeoutMs: number) {
-    this.#env = env;
-    this.#timeoutMs = timeoutMs;
+  constructor(bucket: Bucket, prefix: string, endpoint: string, watch: StallWatch) {
+    this.#watch = watch;
     this.#bucket = bucket;
     this.#prefix = prefix === "" ? "" : `${prefix}/`;
     this.#endpoint = endpoint;
@@ -123,7 +119,7 @@ export class GcsStore implements ObjectStore {
     const parts = bodyParts(body);
     const bytes = parts.length === 1 ? (parts[0] as Uint8Array) : copyBody(body);
     const file = this.#file(key);
-    await this.#watched(options, bytes.byteLength, () =>
+    await this.#watch.run(options, bytes.byteLength, () =>
       file.save(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength), {
         resumable: false,
         validation: false,
@@ -160,7 +156,7 @@ export class GcsStore implements ObjectStore {
     let at = start;
     let generation: string | undefined;
     for (let breaks = 0; ; breaks++) {
-      const read = this.#watched(options, 0, (signal, progress) =>
+      const read = this.#watch.run(options, 0, (signal, progress) =>
         this.#readOnce(key, at, end, generation, signal, progress),
       );
       const piece = await read.catch((e: unknown) => {
@@ -235,7 +231,7 @@ export class GcsStore implements ObjectStore {
           ...(page.after !== "" && { startOffset: page.after }),
           ...(pageToken !== undefined && { pageToken }),
         };
-        const [files, next] = await this.#watched(options, 0, () => this.#bucket.getFiles(query));
+        const [files, next] = await this.#watch.run(options, 0, () => this.#bucket.getFiles(query));
         for (const { name, metadata } of files) {
           if (!page.take(name, Number(metadata.size ?? 0))) return page.end(true);
         }
@@ -251,20 +247,12 @@ export class GcsStore implements ObjectStore {
   async delete(keys: readonly string[], options?: CallOptions): Promise<void> {
     await deleteEach(keys, options, async (key) => {
       try {
-        await this.#watched(options, 0, () => this.#file(key).delete());
+        await this.#watch.run(options, 0, () => this.#file(key).delete());
       } catch (e) {
         if (readError(e).status === 404 && !isBucketMissing(e)) return;
         throw this.#failure(e, "delete", key, "storage.objects.delete");
       }
     });
-  }
-
-  #watched<T>(
-    options: CallOptions | undefined,
-    bytes: number,
-    call: (signal: AbortSignal, progress: () => void) => Promise<T>,
-  ): Promise<T> {
-    return watched(this.#env, this.#timeoutMs + bytes / slowestBytesPerMs, options, call);
   }
 
   #file(key: string, generation?: string): File {

@@ -8,6 +8,29 @@ export class NoAnswer extends Error {
   readonly code = "ETIMEDOUT";
 }
 
+/** While bytes are sent, a connection slower than this is taken for dead. */
+const slowestBytesPerMs = 1_000;
+
+/** The watch of one store. */
+export class StallWatch {
+  readonly #env: Env;
+  readonly #timeoutMs: number;
+
+  constructor(env: Env, timeoutMs: number) {
+    this.#env = env;
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /** As {@link watched}, for a call that sends `bytes` before anything comes back. */
+  run<T>(
+    options: CallOptions | undefined,
+    bytes: number,
+    call: (signal: AbortSignal, progress: () => void) => Promise<T>,
+  ): Promise<T> {
+    return watched(this.#env, this.#timeoutMs + bytes / slowestBytesPerMs, options, call);
+  }
+}
+
 /**
  * What `call` gives; {@link NoAnswer} when it makes no progress for `stallMs`, and the caller's reason when that aborts. `call` gets a signal
  * that aborts in both cases, and tells its progress.
