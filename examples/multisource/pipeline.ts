@@ -1,10 +1,11 @@
 /**
  * Five sources, two phases, text and images, balanced for dp 4 x cp 2:
  *
- *   npx batchweave plan examples/multisource/pipeline.ts --steps 3
- *   npx batchweave run examples/multisource/pipeline.ts
+ *   npx batchweave plan examples/multisource/pipeline.ts --steps 3    who gets what, at what cost
+ *   npx batchweave run examples/multisource/pipeline.ts               the rehearsal: two producers, eight ranks, one kill -9, and what came of it
+ *   npx batchweave run examples/multisource/pipeline.ts --id p0       a producer that writes into ./logs/run
  *
- * The data are made on the first run (data.ts). `show.ts` runs it with two producers, kills one, and reads the log with eight ranks.
+ * The data are made on the first run (data.ts).
  */
 import {
   backboneCost,
@@ -33,7 +34,7 @@ const transforms = new URL(import.meta.url.endsWith(".ts") ? "./transforms.ts" :
 
 const pipeline: Pipeline = definePipeline({
   namespace: {
-    uri: process.env["MULTISOURCE_URI"] ?? new URL("./logs/run", import.meta.url).href,
+    uri: new URL("./logs/run", import.meta.url).href,
     grid: { rows: 4, chunks: 2 },
     order: "lanes",
     lanes: 4,
@@ -76,6 +77,7 @@ const pipeline: Pipeline = definePipeline({
   batch: { samples: 140 },
   steps: 40,
   seed: 2026,
+  rehearsal: true,
 });
 
 export default pipeline;

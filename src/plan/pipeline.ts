@@ -55,6 +55,8 @@ export interface PipelineSpec {
   readonly batch?: BatchSize | undefined;
   /** Steps of the whole log; after them it is closed. Default: until the sources end. */
   readonly steps?: number | undefined;
+  /** `batchweave run` without --id, --lanes, --part, --batches or --namespace rehearses in a temporary folder, as with --rehearse: for examples. */
+  readonly rehearsal?: boolean | undefined;
   /** The trainer's mesh. Default: dp and cp as the grid has rows and chunks. */
   readonly mesh?: Mesh | undefined;
   /** Default 0. */

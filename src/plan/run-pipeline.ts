@@ -25,6 +25,8 @@ export interface RunSettings {
   readonly lanes?: readonly number[] | undefined;
   /** In commit order: this producer's part of the sources, so that several never read the same sample. Default 0 of 1. */
   readonly part?: { readonly index: number; readonly count: number } | undefined;
+  /** Steps of the whole log, instead of what the pipeline says. */
+  readonly steps?: number | undefined;
   /** Batches of this process at most. */
   readonly batchesMax?: number | undefined;
   /** Where to write, instead of where the pipeline says. */
@@ -110,15 +112,22 @@ export async function runPipeline(
   options: RunOptions = {},
 ): Promise<RunResult> {
   const env = options.env ?? systemEnv;
-  const { namespace: target, steps = Number.POSITIVE_INFINITY } = pipeline.spec;
+  const { namespace: target } = pipeline.spec;
+  const steps = settings.steps ?? pipeline.spec.steps ?? Number.POSITIVE_INFINITY;
   const begun = env.monotonic();
   await using open = await OpenPipeline.open(pipeline, env, options.workerUrl);
   const order = target.order ?? "lanes";
   const { grid } = target;
   const shape = order === "lanes" ? { grid, order, lanes: open.resolved.lanes } : { grid };
   const ns = await createNamespace(settings.uri ?? target.uri, shape, options);
-  const lanes = await openLanes(ns, open, settings, options.signal);
   const report = open.report();
+  const found = await ns.info({ signal: options.signal });
+  // Complete: nothing to open, since opening is a commit too.
+  if (found.closed && found.steps.end >= steps) {
+    const wallMs = env.monotonic() - begun;
+    return { summary: report.summary(), sources: open.figures, wallMs, closed: true, end: found.steps.end };
+  }
+  const lanes = await openLanes(ns, open, settings, options.signal);
   try {
     await produce(lanes, report, { steps, batchesMax: settings.batchesMax ?? Infinity }, options);
     if (!options.signal?.aborted && order === "lanes") await evenOut(lanes, open.resolved.lanes, report, options);

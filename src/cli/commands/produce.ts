@@ -1,6 +1,13 @@
 /** `batchweave produce`: synthetic batches that can be checked, or one batch from files. */
 import { readFile } from "node:fs/promises";
-import { availableEncodings, type Namespace, type Producer, type SliceEncoding, safetensorsType } from "../../index.js";
+import {
+  availableEncodings,
+  BatchWeaveError,
+  type Namespace,
+  type Producer,
+  type SliceEncoding,
+  safetensorsType,
+} from "../../index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
 import { syntheticBatch } from "../synthetic.js";
@@ -24,6 +31,11 @@ async function run(call: Call): Promise<undefined> {
   const plan = readPlan(call);
   const ns = await open();
   const files = await readBatch(call, ns);
+  const written = await writtenBefore(ns, id, files ? Number.POSITIVE_INFINITY : plan.batches, stopping.signal);
+  if (written) {
+    terminal.result(written, `${id} (epoch ${written.epoch}) ${wroteText(written)}; the log is closed`);
+    return undefined;
+  }
   const producer = await ns.producer({
     id,
     takeover: args.flag("no-takeover") ? "when-quiet" : undefined,
@@ -40,6 +52,24 @@ async function run(call: Call): Promise<undefined> {
     `${id} (epoch ${summary.epoch}) ${wroteText(summary)}${closed ? `; the log is closed at step ${end}` : ""}`,
   );
   return undefined;
+}
+
+/** A closed log takes nothing more, not even an opening: either all of it was written before, or it cannot be. */
+async function writtenBefore(
+  ns: Namespace,
+  id: string,
+  batches: number,
+  signal: AbortSignal,
+): Promise<Summary | undefined> {
+  const { closed, producers, steps } = await ns.info({ signal });
+  if (!closed) return undefined;
+  const { epoch = 0, seq = 0 } = producers.find((producer) => producer.id === id) ?? {};
+  if (seq >= batches) return { producer: id, epoch, from: seq, to: seq, bytes: 0 };
+  throw new BatchWeaveError(
+    "CLOSED",
+    `The log is closed at step ${steps.end} with ${seq} batches of ${id}; nothing can be appended. Create or fork a namespace to go on.`,
+    { end: steps.end, producer: id, batches: seq },
+  );
 }
 
 function wroteText({ from, to, bytes }: { from: number; to: number; bytes: number }): string {

@@ -13,6 +13,7 @@ import {
 } from "../../plan/index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
+import { rehearse } from "../rehearsal.js";
 import { durabilityOf } from "../run.js";
 
 /** Steps up to which the log is audited without being asked: reading everything back takes its time. */
@@ -23,8 +24,9 @@ async function run(call: Call): Promise<number | undefined> {
   const path = args.positionals[0] as string;
   const pipeline = await loadPipeline(path);
   const settings = readSettings(call, pipeline);
+  if (isRehearsal(call, pipeline)) return await rehearse(call, path, pipeline);
   const uri = settings.uri ?? pipeline.spec.namespace.uri;
-  const total = pipeline.spec.steps;
+  const total = settings.steps ?? pipeline.spec.steps;
   let [made, committed, tokens] = [0, 0, 0];
   const begun = env.monotonic();
   const show = (): void => {
@@ -107,10 +109,18 @@ function readSettings({ args }: Call, { spec }: Pipeline): RunSettings {
     uri: args.text("namespace"),
     lanes: lanes === undefined ? undefined : parseLanes(lanes),
     part: isLanes ? undefined : { index: Number(index), count: Number(count) },
+    steps: args.integer("steps", { min: 1 }),
     batchesMax: args.integer("batches"),
     close: !args.flag("no-close"),
     producer: interval === undefined ? undefined : { cadence: { kind: "interval", intervalMs: interval } },
   };
+}
+
+/** Asked for, or what the file is for and nobody said where to write or as whom. */
+function isRehearsal({ args }: Call, { spec }: Pipeline): boolean {
+  if (args.flag("rehearse")) return true;
+  const names = ["id", "lanes", "part", "namespace", "batches"];
+  return spec.rehearsal === true && names.every((name) => args.text(name) === undefined);
 }
 
 /** `0,2-3` */
@@ -124,7 +134,7 @@ function parseLanes(text: string): number[] {
 }
 
 export const command: Command = {
-  usage: "PIPELINE [--id ID] [--lanes 0,1 | --part 0/2] [--batches N]",
+  usage: "PIPELINE [--id ID] [--lanes 0,1 | --part 0/2] [--batches N] [--rehearse]",
   about:
     "Runs the producers of a pipeline file: reads its sources, mixes, balances and packs, and writes batches until its steps are\ndone or its sources end. Killed and started again it goes on exactly where the log says it was: the batches are the same, bit\nfor bit. Several processes share the work by lanes (the log is then that of one) or, in commit order, by parts. When the log\nis complete it is closed and audited: every sample of the sources must be in it once.",
   positionals: ["PIPELINE"],
@@ -136,13 +146,18 @@ export const command: Command = {
     },
     part: { value: "I/N", help: "Commit order: this producer's part of the sources (default 0/1)." },
     namespace: { value: "URI", help: "Where to write, instead of where the pipeline says." },
+    steps: { value: "N", help: "Steps after which the log is complete, instead of what the pipeline says." },
     batches: { value: "N", help: "Batches of this process at most." },
+    rehearse: {
+      help: "Try it in a temporary folder: two producers, ranks reading, one producer killed, and an undisturbed run to compare (40 steps at most, or --steps).",
+    },
     interval: { value: "MS", help: "Commit at this interval instead of the adaptive cadence." },
     "no-close": { help: "Leave the log open when it is complete." },
     audit: { help: "Audit even a long or unfinished log." },
     "no-audit": { help: "Do not audit." },
   },
   examples: [
+    "batchweave run pipeline.ts --rehearse",
     "batchweave run pipeline.ts --id p0",
     "batchweave run pipeline.ts --lanes 0-3 & batchweave run pipeline.ts --lanes 4-7",
     "batchweave run pipeline.mjs --id p1 --part 1/2",
