@@ -7,6 +7,7 @@ import {
   batchKey,
   batchPrefix,
   boundaryPrefix,
+  type CheckpointGroup,
   crc32,
   type Descriptor,
   decodeBoundary,
@@ -61,6 +62,8 @@ export class ChainOracle {
   #boundary = { n: 0, upTo: 0 };
   readonly #store: SimStore;
   readonly #decode: typeof decodeManifest;
+  /** Checkpoints that every job of the run asks to keep. */
+  readonly #keepLast: number;
   readonly #bySeq = new Map<string, BatchTruth>();
   readonly #stepOfKey = new Map<string, number>();
   readonly #commitIds = new Set<string>();
@@ -69,6 +72,8 @@ export class ChainOracle {
   readonly #appended = new Set<string>();
   readonly #counters = new Map<string, number>();
   readonly #checkedRefs = new Set<string>();
+  /** What forks share, by name: theirs until they let it go themselves, whatever the pins say. */
+  readonly #held = new Map<string, ReadonlySet<string>>();
   #live: { readonly version: number; readonly keys: ReadonlySet<string> } | undefined;
   /** Versions committed, creates of versions that were taken, manifests created under a name that was used before, and so on. */
   readonly counts = {
@@ -80,11 +85,13 @@ export class ChainOracle {
     boundaries: 0,
     released: 0,
     starvations: 0,
+    abortedUploads: 0,
   };
 
-  constructor(store: SimStore, decode: typeof decodeManifest) {
+  constructor(store: SimStore, decode: typeof decodeManifest, keepLast: number) {
     this.#store = store;
     this.#decode = decode;
+    this.#keepLast = keepLast;
     this.producers = new ProducerTruths(store);
     store.onApply = (applied) => this.#watch(applied);
   }
@@ -163,6 +170,22 @@ export class ChainOracle {
       throw new Violation("fencing", `${id} is told that epoch ${epoch} is fenced; the chain is at ${truth?.epoch}`);
   }
 
+  /** A fork was made that shares these steps; `heirOf`, the very steps of another fork. */
+  forked(fork: string, shared: { readonly from: number; readonly to: number } | { readonly heirOf: string }): void {
+    if ("heirOf" in shared) {
+      const keys = this.#held.get(shared.heirOf);
+      if (keys !== undefined) this.#held.set(fork, keys);
+      return;
+    }
+    const keys = this.steps.slice(shared.from, shared.to).flatMap((truth) => truth.keys);
+    this.#held.set(fork, new Set(keys));
+  }
+
+  /** A fork is about to give up what it shares. */
+  unfork(fork: string): void {
+    this.#held.delete(fork);
+  }
+
   // What the store applies.
 
   #watch({ kind, key, changed, same }: Applied): void {
@@ -170,6 +193,10 @@ export class ChainOracle {
     if (kind === "put" && !same && !key.startsWith("probe/"))
       throw new Violation("immutability", `${key} was overwritten with other bytes`);
     if (key.startsWith("forks/")) return;
+    if (kind === "abort") {
+      this.#onAbort(key);
+      return;
+    }
     if (kind === "delete") {
       if (changed) this.#onDelete(key);
       return;
@@ -363,8 +390,28 @@ export class ChainOracle {
         if (was === undefined && old?.released.includes(id))
           throw new Violation("checkpoint", `version ${after.version} brings ${name}/${id} back`);
       }
+      this.#checkDropped(name, old, group, after.version);
       this.counts.released += Math.max(0, group.released.length - (old?.released.length ?? 0));
     }
+  }
+
+  /** Checkpoints go when newer ones of their group come, the oldest first and never more than `keepLast` asks for. */
+  #checkDropped(name: string, old: CheckpointGroup | undefined, group: CheckpointGroup, version: number): void {
+    const known = new Set(old?.released);
+    const dropped = group.released.filter((id) => !known.has(id));
+    const lost = [...(old?.live.keys() ?? [])].filter((id) => !group.live.has(id) && !dropped.includes(id));
+    if (lost.length > 0) throw new Violation("checkpoint", `version ${version} forgets ${name}/${lost.join(", ")}`);
+    if (dropped.length === 0) return;
+    const oldestKept = Math.min(...[...group.live.values()].map((mark) => mark.at));
+    // One that was never live before came in this very version.
+    for (const id of dropped)
+      if ((old?.live.get(id)?.at ?? version) > oldestKept)
+        throw new Violation("checkpoint", `version ${version} drops ${name}/${id} for older ones`);
+    if (group.live.size < this.#keepLast)
+      throw new Violation(
+        "checkpoint",
+        `version ${version} leaves ${group.live.size} of ${name}, not ${this.#keepLast}`,
+      );
   }
 
   /** Checks every byte of a batch and who made it. */
@@ -429,6 +476,7 @@ export class ChainOracle {
       throw new Violation("deletion", `${key} was deleted: ${why}`);
     };
     if (key.startsWith(boundaryPrefix) || key === namespaceKey) forbidden("it is kept for ever");
+    for (const [fork, keys] of this.#held) if (keys.has(key)) forbidden(`the fork ${fork} shares it`);
     const version = parseManifestKey(key);
     if (version !== undefined) {
       if (version > this.#boundary.upTo) forbidden(`the boundary is ${this.#boundary.upTo}`);
@@ -445,6 +493,15 @@ export class ChainOracle {
     const isTrimmed = (this.#stepOfKey.get(key) ?? head.steps.trim) < head.steps.trim;
     if (base >= head.orphanCutoff && !isTrimmed) forbidden(`its base is not below the cutoff ${head.orphanCutoff}`);
     if (this.#liveKeys(head).has(key)) forbidden(`version ${head.version} needs it`);
+  }
+
+  /** An upload below the cutoff cannot be staged any more; of any other its producer still hopes for something. */
+  #onAbort(key: string): void {
+    const base = parseBatchKey(key)?.name.base;
+    const cutoff = this.#head?.orphanCutoff ?? 0;
+    if (base === undefined || base >= cutoff)
+      throw new Violation("deletion", `the upload of ${key} was aborted; the cutoff is ${cutoff}`);
+    this.counts.abortedUploads++;
   }
 
   /** Keys that the head keeps alive. */

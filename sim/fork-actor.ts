@@ -1,6 +1,6 @@
-/** Forks: a process that forks the log, reads what the fork inherited while the parent goes on and reclaims, and lets it go again. */
+/** Forks: a process that forks the log, perhaps forks the fork, reads what it inherited while the others reclaim, and lets it go again. */
 import { isBatchWeaveError } from "../src/errors.js";
-import { crc32 } from "../src/format/index.js";
+import { crc32, makeCursor } from "../src/format/index.js";
 import { releasePins } from "../src/lifecycle/index.js";
 import { Rng } from "./random.js";
 import type { ProcessContext } from "./simulation.js";
@@ -8,6 +8,7 @@ import { Violation } from "./violation.js";
 import { type Handle, rootUri, type WeaveStage } from "./weave-stage.js";
 
 const readsMax = 8;
+const tidyRounds = 20;
 
 /** Forks once, to a place of its own, and reads from it for a while. */
 export async function forkAndRead(stage: WeaveStage, context: ProcessContext): Promise<void> {
@@ -16,8 +17,8 @@ export async function forkAndRead(stage: WeaveStage, context: ProcessContext): P
   const { trim, end } = (await parent.log.head.jump()).steps;
   if (end - trim < 2) return;
   const at = trim + 1 + rng.below(end - trim);
-  const skipped = rng.chance(0.5) ? trim + rng.below(at - trim) : undefined;
-  const skip = skipped === undefined || at - trim < 2 ? [] : [{ from: skipped, to: skipped + 1 }];
+  const left = rng.chance(0.5) ? trim + rng.below(at - trim) : undefined;
+  const skip = left === undefined || at - trim < 2 ? [] : [{ from: left, to: left + 1 }];
   const uri = `${rootUri}/forks/${context.process.label}`;
   try {
     await parent.namespace.fork(uri, { at, skip });
@@ -28,10 +29,65 @@ export async function forkAndRead(stage: WeaveStage, context: ProcessContext): P
   }
   stage.counts.forks++;
   const fork = await stage.openAt(context, uri);
-  await readInherited(stage, context, fork, skip[0]?.from, rng);
+  const { uuid, fork: shape } = fork.log.spec;
+  const pin = (await parent.log.head.jump()).pins.get(uuid);
+  if (pin === undefined) {
+    // The trim reached the very step of the fork: there is nothing to share.
+    const { steps } = await fork.log.head.jump();
+    if (steps.trim < steps.end) throw new Violation("fork", `${uri} was made, and nothing is pinned for it`);
+    return;
+  }
+  stage.oracle.forked(uuid, pin);
+  const skipped = skip[0]?.from;
+  const heir = rng.chance(0.5) ? await handOver(stage, context, fork) : fork;
+  await readInherited(stage, context, heir, skipped, rng);
   if (rng.chance(0.5)) return;
-  const { spec } = fork.log;
-  await releasePins(spec, spec.fork?.origins ?? [], async () => parent.log, { unconfirmed: false });
+  stage.oracle.unfork(heir.log.spec.uuid);
+  await releasePins(heir.log.spec, shape?.origins ?? [], async () => parent.log, { unconfirmed: false });
+}
+
+/** Forks the fork, and lets the first one go on until it needs nothing of what it inherited: its heir then holds that alone. */
+async function handOver(stage: WeaveStage, context: ProcessContext, { namespace, log }: Handle): Promise<Handle> {
+  const uri = `${namespace.uri}-heir`;
+  try {
+    await namespace.fork(uri);
+  } catch (error) {
+    // The janitor was faster.
+    if (isBatchWeaveError(error, "RECLAIMED")) return { namespace, log };
+    throw error;
+  }
+  const heir = await stage.openAt(context, uri);
+  stage.oracle.forked(heir.log.spec.uuid, { heirOf: log.spec.uuid });
+  const { rows, chunks } = stage.plan.grid;
+  const first = (await log.head.jump()).steps.end;
+  const id = stage.plan.producers[0] as string;
+  const producer = await namespace.producer({ id, cadence: { kind: "interval", intervalMs: 50 } });
+  await producer.append(Array.from({ length: rows * chunks }, () => Buffer.from("its own")));
+  await producer.flush();
+  await producer.close();
+  await namespace.checkpoint("own", makeCursor(log.spec.uuid, first * rows, 0));
+  stage.oracle.unfork(log.spec.uuid);
+  await namespace.reclaim({ graceMs: 0, keepVersions: 1 });
+  stage.counts.heirs++;
+  return heir;
+}
+
+/** Somebody who removes the pins of forks that do not exist, and is at it while they are made. */
+export async function tidyPins(stage: WeaveStage, context: ProcessContext): Promise<void> {
+  const { log, namespace } = await stage.open(context);
+  for (let round = 0; round < tidyRounds && !stage.healed; round++) {
+    await context.env.sleep(context.env.random() * 1000);
+    for (const [fork, pin] of (await log.head.jump()).pins) {
+      if (pin.confirmed) continue;
+      try {
+        await namespace.releaseFork(fork);
+        stage.counts.tidiedPins++;
+      } catch (error) {
+        // It exists by now.
+        if (!isBatchWeaveError(error, "INVALID_ARGUMENT")) throw error;
+      }
+    }
+  }
 }
 
 async function readInherited(

@@ -17,6 +17,10 @@ const producer = "src/producer/producer.js";
 const batch = "src/format/batch.js";
 const reclaim = "src/lifecycle/reclaim.js";
 const liveSet = "src/lifecycle/live-set.js";
+const sweep = "src/lifecycle/sweep.js";
+const sweepWindow = "src/lifecycle/sweep-window.js";
+const fork = "src/lifecycle/fork.js";
+const pins = "src/lifecycle/pins.js";
 const boundaryChain = "src/log/boundary-chain.js";
 const stageCheckpoint = "src/log/stage-checkpoint.js";
 const stageRetention = "src/log/stage-retention.js";
@@ -301,10 +305,105 @@ const reclaiming: readonly PlantedBug[] = [
     "",
   ),
   bug("a checkpoint below the trim is accepted", 28, stageCheckpoint, "if (row < draft.trim * rows) {", "if (false) {"),
+  bug(
+    "keepLast drops the newest checkpoints",
+    "DESIGN 7",
+    stageCheckpoint,
+    "const dropped = newestFirst(live)\n        .slice(keep)",
+    "const dropped = newestFirst(live)\n        .slice(0, Math.max(0, live.size - keep))",
+  ),
+  bug(
+    "keepLast goes by rows: after a rollback the abandoned checkpoints stay",
+    "DESIGN 7",
+    stageCheckpoint,
+    "y.at - x.at || y.row - x.row",
+    "y.row - x.row",
+  ),
+  bug("keepLast keeps one too few", "DESIGN 7", stageCheckpoint, ".slice(keep)", ".slice(Math.max(1, keep - 1))"),
+  {
+    name: "orphans go by age, not by the committed cutoff",
+    hazard: 44,
+    edits: [
+      // A generous age, and clocks that may be ten minutes off.
+      {
+        file: reclaim,
+        find: "let live;",
+        replace:
+          "const aged = asVersion(Math.max(manifest.orphanCutoff, await chooseCutoff(log, base, { graceMs: 60_000, keepVersions: 1 }, { signal })));\n    let live;",
+      },
+      { file: reclaim, find: "{ basesBelow: manifest.orphanCutoff,", replace: "{ basesBelow: aged," },
+      {
+        file: reclaim,
+        find: "cutoff: manifest.orphanCutoff,\n        fromBase",
+        replace: "cutoff: aged,\n        fromBase",
+      },
+    ],
+  },
+  bug(
+    "uploads above the cutoff are swept",
+    37,
+    sweep,
+    "if (!name || name.base >= sweep.cutoff || name.base < sweep.fromBase || sweep.live.hasBatch(name))",
+    "if (!name || name.base < sweep.fromBase || sweep.live.hasBatch(name))",
+  ),
+  bug(
+    "unfinished uploads above the cutoff are aborted",
+    8,
+    sweep,
+    "if (!name || name.base >= sweep.cutoff || sweep.live.hasBatch(name))\n            return false;",
+    "if (!name || sweep.live.hasBatch(name))\n            return false;",
+  ),
+];
+
+const forking: readonly PlantedBug[] = [
+  bug(
+    "pins are not live",
+    52,
+    liveSet,
+    "for (const pin of manifest.pins.values())\n        await addPinned(log, pin, trim, live, scope, options);",
+    "",
+  ),
+  bug(
+    "what the trim releases goes although a fork pins it",
+    52,
+    sweepWindow,
+    "if (descriptor.origin !== undefined || pinned.some((pin) => step >= pin.from && step < pin.to))",
+    "if (descriptor.origin !== undefined)",
+  ),
+  bug(
+    "a pin keeps batches but not its index",
+    52,
+    liveSet,
+    "const range = { tree, from: Math.max(pin.from, firstIndexedStep(log)), to: pin.to };\n    for (const { ref } of await indexObjects(log, range, options))\n        live.addIndexObject(nodeRefKey(ref));",
+    "const range = { tree, from: Math.max(pin.from, firstIndexedStep(log)), to: pin.to };",
+  ),
+  {
+    name: "a fork of a fork pins its parent only",
+    hazard: 52,
+    edits: [
+      { file: fork, find: "await commitPinCopy(ancestor, log.spec.uuid, origin, pin, { signal });", replace: "" },
+      // The confirmation would notice.
+      { file: pins, find: 'if (result === "gone")\n            throw pinGone(spec.uuid, uri);', replace: "" },
+    ],
+  },
+  bug(
+    "a fork lives on although its pin was removed before it existed",
+    52,
+    stageRetention,
+    'if (!pin)\n        return "gone";',
+    'if (!pin)\n        return "done";',
+  ),
 ];
 
 /** Every planted bug of the product. */
-export const plantedBugs: readonly PlantedBug[] = [...fencing, ...sequence, ...commits, ...reading, ...reclaiming];
+export const plantedBugs: readonly PlantedBug[] = [
+  ...fencing,
+  ...sequence,
+  ...commits,
+  ...reading,
+  ...reclaiming,
+  ...forking,
+];
 
 /** Bugs in the toy log: they show that planting works, whatever the product looks like. */
 export const toyBugs: readonly PlantedBug[] = [

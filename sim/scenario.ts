@@ -1,9 +1,11 @@
 /** Scenarios as data: who takes part, what goes wrong, for how long, and what must be true afterwards. */
+import { batchPrefix } from "../src/format/index.js";
 import { chainCast } from "./chain-cast.js";
 import type { FaultProfile } from "./faults.js";
 import { hazardScenarios } from "./hazard-scenarios.js";
 import type { LatencyName } from "./latency.js";
 import type { CastStrike, ProcessFault } from "./process-faults.js";
+import { hashString } from "./random.js";
 import type { SimStoreOptions } from "./sim-store.js";
 import type { Simulation } from "./simulation.js";
 import { weaveCast } from "./weave-cast.js";
@@ -102,6 +104,8 @@ const chaos = {
     earlyCloseRate: 0.2,
   },
   latency: "wide",
+  // Every other batch is large, so to speak.
+  store: { inParts: (key) => key.includes(batchPrefix) && hashString(key) % 2 === 0 },
   timeoutMs: 4000,
   faults: {
     calls: { ...callTrouble, ...readTrouble },
@@ -149,6 +153,7 @@ const chaos = {
     { kind: "rollback", meanGapMs: 25_000 },
     { kind: "meshChange", meanGapMs: 25_000 },
     { kind: "fork", meanGapMs: 25_000 },
+    { kind: "tidyPins", meanGapMs: 15_000 },
     { kind: "maxLag", meanGapMs: 30_000 },
     { kind: "tenant", meanGapMs: 40_000 },
     { kind: "survey", meanGapMs: 80_000 },
@@ -160,12 +165,14 @@ const chaos = {
   mustHappen: [
     ...Object.keys(callTrouble),
     ...Object.keys(readTrouble),
-    ..."storm:conflict storm:slowDown/1 storm:slow/2 storm:stall/3 storm:stall/4 ambush crash pause freeze clockJump secondHolder rollback meshChange fork maxLag tenant survey".split(
+    ..."storm:conflict storm:slowDown/1 storm:slow/2 storm:stall/3 storm:stall/4 ambush crash pause freeze clockJump secondHolder rollback meshChange fork tidyPins maxLag tenant survey".split(
       " ",
     ),
     ..."unknownCreates lateLandings fencings closings checkpoints refusedCheckpoints jobRestarts reclaims".split(" "),
     ..."zombieManifests reclaimed boundaries released silentMoved silentReturned forks forkReads".split(" "),
-    ..."lagSettings lagWaits starvations lagDeadlocks refusedStores tenants litteredTenants evictions".split(" "),
+    ..."heirs tidiedPins abortedUploads lagSettings lagWaits starvations lagDeadlocks refusedStores tenants litteredTenants evictions".split(
+      " ",
+    ),
   ],
 } satisfies Scenario;
 

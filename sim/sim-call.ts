@@ -7,7 +7,7 @@ import type { CallFault } from "./faults.js";
 import { ProcessEvent } from "./process-event.js";
 import { hashString } from "./random.js";
 import type { SimClient } from "./sim-client.js";
-import type { SimStore, StoredObject } from "./sim-store.js";
+import type { SimStore, StoredObject, Upload } from "./sim-store.js";
 import { traceCodes } from "./trace.js";
 
 const stages = ["send", "arrive", "apply", "respond"] as const;
@@ -66,6 +66,7 @@ export class SimCall extends ProcessEvent implements Abortable {
   #silent = false;
   #deadlineMs = 0;
   #timeout: CallTimeout | undefined;
+  #upload: Upload | undefined;
   readonly #fingerprint: number;
 
   constructor(client: SimClient, what: CallArguments, index: number, fault: CallFault | undefined) {
@@ -101,6 +102,8 @@ export class SimCall extends ProcessEvent implements Abortable {
     this.#deadlineMs = world.nowMs + client.timeoutMs;
     let travelMs = client.uploadMs(this.what.object?.size ?? 0) + arriveShare * this.#totalMs;
     if (this.fault === "requestLost") {
+      // Some parts arrived, perhaps.
+      if (this.what.kind === "put") client.store.beginUpload(this.what.key);
       this.#awaitTimeout();
       return;
     }
@@ -188,6 +191,7 @@ export class SimCall extends ProcessEvent implements Abortable {
             ? "slowDown"
             : undefined;
     if (refusal === undefined) {
+      if (what.kind === "put") this.#upload = client.store.beginUpload(what.key);
       this.#next(applying, (this.#applyShare - arriveShare) * this.#totalMs);
       return;
     }
@@ -199,6 +203,10 @@ export class SimCall extends ProcessEvent implements Abortable {
     const { client, what } = this;
     const { world } = this.process;
     if (this.caller === undefined && this.settled && world.nowMs > this.#deadlineMs) client.stats.lateLandings++;
+    if (!client.store.completeUpload(this.#upload)) {
+      this.#answer("error", undefined, (1 - this.#applyShare) * this.#totalMs);
+      return;
+    }
     const value = perform(client.store, what, this);
     this.#record(applying, value);
     if (this.fault === "crashAfterApply") world.crash(this.process);

@@ -1,6 +1,7 @@
 /** One process's way to the simulated store: 64 connections, a network card, a timeout. */
 import { BatchWeaveError } from "../src/errors.js";
 import {
+  type AbortUploadsOptions,
   type Body,
   type CallOptions,
   type CreateOutcome,
@@ -78,6 +79,8 @@ export class SimClient implements ObjectStore {
   #queueHead = 0;
   #sendFreeMs = 0;
   #receiveFreeMs = 0;
+  /** Only of a store that takes objects in parts. */
+  readonly abortUploads?: NonNullable<ObjectStore["abortUploads"]>;
 
   constructor(process: SimProcess, options: SimClientOptions) {
     this.process = process;
@@ -90,6 +93,7 @@ export class SimClient implements ObjectStore {
     this.#connectionsMax = options.connectionsMax ?? 64;
     this.latencyRng = process.world.rng(`latency/${process.label}`);
     this.#faultRng = process.world.rng(`faults/${process.label}`);
+    if (options.store.hasUploads) this.abortUploads = (prefix, _, call) => this.#abortUploads(prefix, call);
   }
 
   create(key: string, body: Body, options?: CallOptions): Promise<CreateOutcome> {
@@ -115,6 +119,12 @@ export class SimClient implements ObjectStore {
 
   delete(keys: readonly string[], options?: CallOptions): Promise<void> {
     return this.#call({ kind: "delete", key: keys[0] ?? "", keys: [...keys] }, options);
+  }
+
+  /** One request that takes the time, and meets the faults, of a listing. */
+  async #abortUploads(prefix: string, options: AbortUploadsOptions = {}): Promise<number> {
+    await this.#call({ kind: "list", key: prefix, length: 1 }, options);
+    return this.store.abortUploads(prefix, options.only ?? (() => true));
   }
 
   /** Time until the last byte of an upload has left, with this process's other uploads in front of it. */
@@ -173,6 +183,8 @@ export class SimClient implements ObjectStore {
     this.stats.calls[what.kind]++;
     const fault = this.faults.forCall(process, what.kind, what.key, index, this.#faultRng);
     if (fault === "crashBeforeSend") {
+      // Or in the middle of sending it.
+      if (what.kind === "put") this.store.beginUpload(what.key);
       process.world.crash(process);
       return new Promise(() => {});
     }

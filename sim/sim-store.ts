@@ -19,11 +19,19 @@ export interface SimStoreOptions {
   readonly copies?: "both" | "in" | "none" | undefined;
   /** Whether the bytes of a key are kept, or only their number; reading others is an error. Everything unless told. */
   readonly retains?: ((key: string) => boolean) | undefined;
+  /** Puts of these keys go in parts: until the last one is there, or for ever, they are uploads that somebody may abort. None unless told. */
+  readonly inParts?: ((key: string) => boolean) | undefined;
+}
+
+/** A put of which only parts are there. */
+export interface Upload {
+  readonly key: string;
+  aborted: boolean;
 }
 
 /** A write as it took effect. */
 export interface Applied {
-  readonly kind: CallKind;
+  readonly kind: CallKind | "abort";
   readonly key: string;
   /** False for a conditional create that found the key taken, or a delete of nothing. */
   readonly changed: boolean;
@@ -53,12 +61,20 @@ export class SimStore {
   readonly #keys = new KeyIndex();
   readonly #ignoresPreconditions: boolean;
   readonly #retains: ((key: string) => boolean) | undefined;
+  readonly #inParts: ((key: string) => boolean) | undefined;
+  readonly #uploads = new Set<Upload>();
 
   constructor(options: SimStoreOptions = {}) {
     this.#ignoresPreconditions = options.ignoresPreconditions ?? false;
     this.ceiling = options.ceiling === undefined ? undefined : new RateCeiling(options.ceiling);
     this.#copies = options.copies ?? "both";
     this.#retains = options.retains;
+    this.#inParts = options.inParts;
+  }
+
+  /** Whether there are uploads at all. */
+  get hasUploads(): boolean {
+    return this.#inParts !== undefined;
   }
 
   /** Objects stored. */
@@ -93,6 +109,34 @@ export class SimStore {
     const same = this.onApply === undefined || this.#isSame(key, object);
     this.#write(key, object);
     this.onApply?.({ kind: "put", key, changed: true, same });
+  }
+
+  /** The first part of a put is there; undefined when the key is written in one go. */
+  beginUpload(key: string): Upload | undefined {
+    if (this.#inParts?.(key) !== true) return undefined;
+    const upload = { key, aborted: false };
+    this.#uploads.add(upload);
+    return upload;
+  }
+
+  /** The last part is there. False: somebody aborted the upload, and nothing may be written. */
+  completeUpload(upload: Upload | undefined): boolean {
+    if (upload === undefined) return true;
+    this.#uploads.delete(upload);
+    return !upload.aborted;
+  }
+
+  /** Aborts uploads below a prefix; gives their number. */
+  abortUploads(prefix: string, only: (key: string) => boolean): number {
+    let count = 0;
+    for (const upload of this.#uploads) {
+      if (!upload.key.startsWith(prefix) || !only(upload.key)) continue;
+      upload.aborted = true;
+      this.#uploads.delete(upload);
+      this.onApply?.({ kind: "abort", key: upload.key, changed: true });
+      count++;
+    }
+    return count;
   }
 
   /** Applies a delete of one key. */

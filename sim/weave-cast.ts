@@ -4,7 +4,7 @@ import { asVersion, batchPrefix, manifestKey } from "../src/format/index.js";
 import { ReclaimLoop, verifyLog } from "../src/lifecycle/index.js";
 import { Log } from "../src/log/index.js";
 import { type ObjectStore, withPrefix } from "../src/store/index.js";
-import { forkAndRead } from "./fork-actor.js";
+import { forkAndRead, tidyPins } from "./fork-actor.js";
 import { Job } from "./job-actor.js";
 import { produce } from "./producer-actor.js";
 import { Rng } from "./random.js";
@@ -312,6 +312,7 @@ class Weave implements Cast {
     if (kind === "survey") return () => this.#once("surveyor", (context) => survey(this.#stage, context));
     if (this.#stage.oracle.steps.length < 4) return undefined;
     if (kind === "fork") return () => this.#once("forker", (context) => forkAndRead(this.#stage, context));
+    if (kind === "tidyPins") return () => this.#once("janitor", (context) => tidyPins(this.#stage, context));
     if (kind === "maxLag") {
       const maxLag = rng.pick([10, 40, 100]);
       return () => this.#once("operator", (context) => setLag(this.#stage, context, maxLag));

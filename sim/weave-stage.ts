@@ -38,6 +38,9 @@ export interface WeaveCounts {
   reclaims: number;
   forks: number;
   forkReads: number;
+  /** Forks of forks whose parent let go of what both share. */
+  heirs: number;
+  tidiedPins: number;
   refusedCheckpoints: number;
   lagSettings: number;
   lagDeadlocks: number;
@@ -78,6 +81,8 @@ export class WeaveStage {
     reclaims: 0,
     forks: 0,
     forkReads: 0,
+    heirs: 0,
+    tidiedPins: 0,
     refusedCheckpoints: 0,
     lagSettings: 0,
     lagDeadlocks: 0,
@@ -99,7 +104,7 @@ export class WeaveStage {
     this.sim = sim;
     this.plan = plan;
     this.rng = rng;
-    this.oracle = new ChainOracle(sim.store, this.decode);
+    this.oracle = new ChainOracle(sim.store, this.decode, plan.keepLast);
   }
 
   /** The namespace as a process of its own opens it: created by whoever comes first, with the store put together as `open.ts` does. */
@@ -172,7 +177,10 @@ export class WeaveStage {
     const neighbours: Neighbours = {
       openStore,
       openLog,
-      find: async (at) => (await openLog(at, "")).spec.uuid,
+      find: async (at) => {
+        const bytes = await (await openStore(at)).get(namespaceKey);
+        return bytes && decodeNamespace(bytes, namespaceKey).uuid;
+      },
       prepareTarget: openStore,
       open: async (at) => new Namespace(at, await openLog(at, ""), new Metrics()),
     };
