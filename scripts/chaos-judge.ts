@@ -1,7 +1,7 @@
 /** After the chaos: is what everybody saw and acknowledged one consistent history? Reads the workers' files; every problem is a sentence. */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import type { NamespaceInfo } from "../src/index.js";
+import type { Namespace, NamespaceInfo } from "../src/index.js";
 import { chaosGrid, chaosMesh, chaosSlice, digest } from "./chaos-content.js";
 
 /** What was found. */
@@ -131,4 +131,55 @@ function checkAcknowledged(folder: string, info: NamespaceInfo, complain: (probl
     }
   }
   return count;
+}
+
+/** Where a rank notes its checkpoints: `+ id row` once a registration was acknowledged, `- id` before a release is asked for. */
+export function checkpointFile(folder: string, rank: string): string {
+  return join(folder, `${rank}.checkpoints`);
+}
+
+/** Acknowledged and not released: id and row. */
+export function heldCheckpoints(folder: string, rank: string): Map<string, number> {
+  const held = new Map<string, number>();
+  const path = checkpointFile(folder, rank);
+  if (!existsSync(path)) return held;
+  for (const line of readFileSync(path, "utf8").split("\n")) {
+    const [sign, id = "", row] = line.split(" ");
+    if (sign === "+") held.set(id, Number(row));
+    else if (sign === "-") held.delete(id);
+  }
+  return held;
+}
+
+/** Every checkpoint that was acknowledged and not released is listed where it was registered, and its row can be read. */
+export async function judgeCheckpoints(
+  folder: string,
+  ns: Namespace,
+): Promise<{ readonly problems: readonly string[]; readonly held: number }> {
+  const problems: string[] = [];
+  const live = new Map((await ns.checkpoints()).map((c) => [`${c.group}/${c.id}`, c]));
+  const { rows, chunks } = chaosGrid;
+  const { steps } = await ns.info();
+  let held = 0;
+  for (let rank = 0; rank < chaosMesh.dp * chaosMesh.cp; rank++) {
+    for (const [id, row] of heldCheckpoints(folder, `rank-${rank}`)) {
+      held++;
+      const name = `rank-${rank}/${id}`;
+      const found = live.get(name);
+      if (found?.row !== row) {
+        problems.push(
+          `checkpoint ${name} was registered at row ${row}, and the log has it at ${found?.row ?? "no row"}`,
+        );
+        continue;
+      }
+      const step = Math.floor(row / rows);
+      if (step === steps.end) continue;
+      for (let chunk = 0; chunk < chunks; chunk++)
+        await ns.readSlice({ step, row: row % rows, chunk }).catch((error: unknown) => {
+          problems.push(`checkpoint ${name} cannot be read: ${error instanceof Error ? error.message : String(error)}`);
+        });
+    }
+  }
+  if (held === 0) problems.push("no checkpoint was acknowledged and kept");
+  return { problems, held };
 }

@@ -13,6 +13,9 @@ export const phases = [
   "during commit",
   "after commit",
   "reading",
+  "checkpoint commit",
+  "release commit",
+  "trim commit",
   "announcing",
   "deleting",
 ] as const;
@@ -52,6 +55,9 @@ export class PhaseMarker {
   arm(aim: Aim | undefined): void {
     this.#aim = aim;
   }
+
+  /** What a commit of this process is just now. */
+  commitPhase: Phase = "during commit";
 
   /** The commit that the phases around it belong to. */
   set commit(commit: PhaseRecord["commit"]) {
@@ -129,7 +135,7 @@ export function readPhases(path: string): PhaseRecord {
   return text === "" ? { active: {} } : (JSON.parse(text) as PhaseRecord);
 }
 
-/** `store`, with the phases of producers and ranks marked. */
+/** `store`, with the phases of everybody marked. */
 export function withPhases(store: ObjectStore, marker: PhaseMarker): ObjectStore {
   return {
     uri: store.uri,
@@ -138,6 +144,7 @@ export function withPhases(store: ObjectStore, marker: PhaseMarker): ObjectStore
       if (key.startsWith("boundary/")) return await marker.during("announcing", create);
       if (!key.startsWith("manifest/")) return await create();
       marker.commit = { version: key, id: commitId(body) };
+      if (marker.commitPhase !== "during commit") return await marker.during(marker.commitPhase, create);
       await marker.at("before commit");
       const outcome = await marker.during("during commit", create);
       await marker.at("after commit");

@@ -4,8 +4,17 @@
  */
 import { appendFileSync, existsSync, openSync, readFileSync, renameSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
-import { isBatchWeaveError, openNamespace, openStore, systemEnv, withRetry } from "../src/index.js";
+import {
+  type Cursor,
+  isBatchWeaveError,
+  type Namespace,
+  openNamespace,
+  openStore,
+  systemEnv,
+  withRetry,
+} from "../src/index.js";
 import { chaosBatch, chaosMesh, digest } from "./chaos-content.js";
+import { checkpointFile, heldCheckpoints } from "./chaos-judge.js";
 import { type Aim, PhaseMarker, withPhases } from "./chaos-phase.js";
 
 const [kind, uri, folder, name, id] = process.argv.slice(2) as [string, string, string, string, string];
@@ -19,6 +28,9 @@ process.on("message", (order: { readonly aim?: Aim; readonly finish?: boolean })
   else marker.arm(order.aim);
 });
 const store = withRetry(withPhases(await openStore(uri, {}, systemEnv), marker), systemEnv, { budgetMax: 500 });
+
+/** Checkpoints that a rank keeps. */
+const checkpointsKept = 2;
 
 /** Status of a producer that somebody else fenced: start it again. */
 const fencedStatus = 75;
@@ -45,7 +57,9 @@ async function consume(): Promise<void> {
   const cursorPath = join(folder, `${name}.cursor`);
   const log = openSync(join(folder, `${name}.seen`), "a");
   const ns = await openNamespace(uri, { store });
-  const from = existsSync(cursorPath) ? readFileSync(cursorPath, "utf8") : { row: 0 };
+  const saved = existsSync(cursorPath) ? readFileSync(cursorPath, "utf8") : undefined;
+  const from = saved ?? { row: 0 };
+  await assertHeld(ns);
   const consumer = await ns.consumer({
     mesh: chaosMesh,
     rank: Number(id),
@@ -56,19 +70,47 @@ async function consume(): Promise<void> {
   });
   // A line that a kill cut off ends here.
   writeSync(log, "\n");
+  // Whoever died between saving and registering does it now, or a second time.
+  if (saved !== undefined) await register(ns, JSON.parse(saved) as Cursor);
   for await (const share of consumer) {
     const cells = share.slices.map(({ step, row, chunk, bytes }) => [step, row, chunk, digest(bytes)]);
     writeSync(log, `${JSON.stringify({ iteration: share.iteration, cells })}\n`);
     if (share.iteration % 7 !== 6) continue;
     writeFileSync(`${cursorPath}.next`, JSON.stringify(share.next));
     renameSync(`${cursorPath}.next`, cursorPath);
-    // Each rank is a run of its own here, because each is rolled back alone. Only what all of them have behind them may go.
-    await consumer.checkpoint(`iter-${share.next.iteration}`, share.next, { keepLast: 1 });
+    await register(ns, share.next);
+  }
+}
+
+/** Whatever was acknowledged to an earlier life of this rank must still be there. */
+async function assertHeld(ns: Namespace): Promise<void> {
+  const held = heldCheckpoints(folder, name);
+  const live = new Set((await ns.checkpoints()).filter(({ group }) => group === name).map((c) => c.id));
+  const lost = [...held.keys()].filter((id) => !live.has(id));
+  if (lost.length > 0) throw new Error(`registered, acknowledged and not listed: ${lost.join(", ")}`);
+}
+
+/**
+ * Registers and then releases older ones, and notes both: what came after the acknowledgement, and what before the request. Each rank is a run
+ * of its own here, because each is rolled back alone. Only what all of them have behind them may go.
+ */
+async function register(ns: Namespace, cursor: Cursor): Promise<void> {
+  const noted = checkpointFile(folder, name);
+  const id = `iter-${cursor.iteration}`;
+  marker.commitPhase = "checkpoint commit";
+  await ns.checkpoint(id, cursor, { group: name });
+  appendFileSync(noted, `+ ${id} ${cursor.row}\n`);
+  const older = (await ns.checkpoints()).filter(({ group }) => group === name).slice(checkpointsKept);
+  marker.commitPhase = "release commit";
+  for (const { id: old } of older) {
+    appendFileSync(noted, `- ${old}\n`);
+    await ns.releaseCheckpoint(old, { group: name });
   }
 }
 
 /** Deletes as eagerly as it may: no grace for slow uploads, hardly any versions kept. */
 async function reclaim(): Promise<void> {
+  marker.commitPhase = "trim commit";
   const ns = await openNamespace(uri, { store });
   while (!finish.signal.aborted) {
     await ns.reclaim({ graceMs: 0, keepVersions: 2 });

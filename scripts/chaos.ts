@@ -15,7 +15,7 @@ import { parseArgs } from "node:util";
 import { createNamespace, makeCursor } from "../src/index.js";
 import { chaosGrid } from "./chaos-content.js";
 import { type Death, Fleet, type Role, roles } from "./chaos-fleet.js";
-import { judge } from "./chaos-judge.js";
+import { judge, judgeCheckpoints } from "./chaos-judge.js";
 import { type Phase, phases } from "./chaos-phase.js";
 import { openChaosStore } from "./chaos-store.js";
 
@@ -71,17 +71,27 @@ const kills: Record<Phase | "between", number> = {
   "during commit": 0,
   "after commit": 0,
   reading: 0,
+  "checkpoint commit": 0,
+  "release commit": 0,
+  "trim commit": 0,
   announcing: 0,
   deleting: 0,
   between: 0,
 };
-/** Of the kills during the commit PUT: how many commits were there afterwards. */
-let landed = 0;
+/** Of the kills during the PUT of a commit: how many commits were there afterwards. */
+const landed = { "during commit": 0, "checkpoint commit": 0, "release commit": 0, "trim commit": 0 };
+
+function isCommit(phase: string): phase is keyof typeof landed {
+  return phase in landed;
+}
 
 /** The phase a kill counts for: the one it was aimed at if it hit that, else the most delicate one under way. */
 function phaseOf({ phases: { active } }: Death, aimed: Phase | undefined): Phase | "between" {
   if (aimed !== undefined && active[aimed]) return aimed;
   const delicate: readonly Phase[] = [
+    "checkpoint commit",
+    "release commit",
+    "trim commit",
     "during commit",
     "sealing",
     "before commit",
@@ -102,13 +112,13 @@ function missedPhases(): readonly Phase[] {
 function count(death: Death, aimed: Phase | undefined): void {
   const phase = phaseOf(death, aimed);
   kills[phase]++;
-  if (phase === "during commit" && death.hasLanded) landed++;
+  if (isCommit(phase) && death.hasLanded) landed[phase]++;
 }
 
 /** Who does what the phase is. */
 function killedIn(phase: Phase): Role["kind"] {
-  if (phase === "reading") return "rank";
-  return phase === "announcing" || phase === "deleting" ? "reclaimer" : "producer";
+  if (phase === "reading" || phase === "checkpoint commit" || phase === "release commit") return "rank";
+  return phase === "trim commit" || phase === "announcing" || phase === "deleting" ? "reclaimer" : "producer";
 }
 
 /** One round: a kill aimed at the phase that was hit least, or, every fourth time, at anybody at any moment. */
@@ -168,9 +178,10 @@ async function main(): Promise<number> {
   }
   const info = await ns.info();
   const judgement = judge(folder, info);
+  const checkpoints = await judgeCheckpoints(folder, ns);
   const verified = await ns.verify({ level: "bytes" });
   const found = verified.problems.map(({ severity, code, message }) => `verify: ${severity}[${code}] ${message}`);
-  const problems = [...fleet.failures, ...judgement.problems, ...found];
+  const problems = [...fleet.failures, ...judgement.problems, ...checkpoints.problems, ...found];
   for (const phase of missedPhases()) problems.push(`no kill hit the phase "${phase}"; run more rounds`);
   const total = Object.values(kills).reduce((sum, n) => sum + n, 0);
   const seconds = Math.round((performance.now() - begun) / 1_000);
@@ -182,6 +193,7 @@ async function main(): Promise<number> {
     kills: total,
     ...kills,
     landed,
+    checkpoints: checkpoints.held,
     fenced: fleet.fenced,
     steps,
     acknowledged,
@@ -193,11 +205,11 @@ async function main(): Promise<number> {
   if (values.json) console.log(JSON.stringify({ ...facts, problems }));
   else {
     for (const [phase, n] of Object.entries(kills)) {
-      const note = phase === "during commit" ? `  (${landed} of them landed)` : "";
-      console.log(`${phase.padEnd(14)} ${String(n).padStart(4)} kills${note}`);
+      const note = isCommit(phase) ? `  (${landed[phase]} of them landed)` : "";
+      console.log(`${phase.padEnd(17)} ${String(n).padStart(4)} kills${note}`);
     }
     console.log(
-      `${total} kills in ${rounds} rounds and ${seconds} s (seed ${seed}); ${fleet.fenced} times a twin was fenced; ${steps} steps, ${info.steps.trim} of them reclaimed, ${acknowledged} acknowledged, ${reread} slices read again after a kill`,
+      `${total} kills in ${rounds} rounds and ${seconds} s (seed ${seed}); ${fleet.fenced} times a twin was fenced; ${steps} steps, ${info.steps.trim} of them reclaimed, ${acknowledged} acknowledged, ${reread} slices read again after a kill; ${checkpoints.held} checkpoints acknowledged and kept`,
     );
     if (values.faults) {
       const list = Object.entries(place.faults).map(([kind, n]) => `${kind === "none" ? "unharmed" : kind} ${n}`);

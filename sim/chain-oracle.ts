@@ -7,7 +7,6 @@ import {
   batchKey,
   batchPrefix,
   boundaryPrefix,
-  type CheckpointGroup,
   crc32,
   type Descriptor,
   decodeBoundary,
@@ -33,10 +32,10 @@ import {
   parseManifestKey,
   stepsPerNode,
 } from "../src/format/index.js";
-import { measureLag } from "../src/lifecycle/index.js";
 import { type BatchIdentity, identityKey, readSlice } from "./batch-content.js";
 import { indexRefs } from "./index-refs.js";
 import { nextOf, ProducerTruths } from "./producer-truth.js";
+import { checkCheckpoints, checkStarving } from "./retention-oracle.js";
 import { tenantsPrefix } from "./side-actors.js";
 import type { Applied, SimStore } from "./sim-store.js";
 import { Violation } from "./violation.js";
@@ -260,18 +259,9 @@ export class ChainOracle {
       after,
       fresh.map(({ descriptor }) => descriptor),
     );
-    this.#checkCheckpoints(before, after);
-    this.#checkLag(before, after);
-  }
-
-  /** Nobody says that everybody waits for everybody while a batch may still be appended. */
-  #checkLag(before: Manifest, after: Manifest): void {
-    if (after.starving === undefined || after.starving === before.starving) return;
-    const { steps } = measureLag(before, this.#spec?.grid.rows ?? 1);
-    const { maxLag } = before.settings ?? {};
-    if (maxLag === undefined || steps < maxLag || after.starving !== before.steps.end || before.closed)
-      throw new Violation("lag", `version ${after.version} starves at ${after.starving}: lag ${steps} of ${maxLag}`);
-    this.counts.starvations++;
+    const rows = this.#spec?.grid.rows ?? 1;
+    this.counts.released += checkCheckpoints(before, after, rows, this.#keepLast);
+    if (checkStarving(before, after, rows)) this.counts.starvations++;
   }
 
   /** Steps that were visible stay what they were; new ones exist, whole and sound, at the moment they become visible. */
@@ -371,47 +361,6 @@ export class ChainOracle {
         if (truth !== undefined) this.#requireSame(truth, descriptor, run.start + i, after.version);
       });
     }
-  }
-
-  #checkCheckpoints(before: Manifest, after: Manifest): void {
-    const rows = this.#spec?.grid.rows ?? 1;
-    for (const [name, group] of after.checkpoints) {
-      const old = before.checkpoints.get(name);
-      if (old === group) continue;
-      for (const [id, mark] of group.live) {
-        if (mark.row < after.steps.trim * rows)
-          throw new Violation(
-            "checkpoint",
-            `version ${after.version} trims to ${after.steps.trim}, past ${name}/${id}`,
-          );
-        const was = old?.live.get(id);
-        if (was !== undefined && was.row !== mark.row)
-          throw new Violation("checkpoint", `version ${after.version} moves ${name}/${id}`);
-        if (was === undefined && old?.released.includes(id))
-          throw new Violation("checkpoint", `version ${after.version} brings ${name}/${id} back`);
-      }
-      this.#checkDropped(name, old, group, after.version);
-      this.counts.released += Math.max(0, group.released.length - (old?.released.length ?? 0));
-    }
-  }
-
-  /** Checkpoints go when newer ones of their group come, the oldest first and never more than `keepLast` asks for. */
-  #checkDropped(name: string, old: CheckpointGroup | undefined, group: CheckpointGroup, version: number): void {
-    const known = new Set(old?.released);
-    const dropped = group.released.filter((id) => !known.has(id));
-    const lost = [...(old?.live.keys() ?? [])].filter((id) => !group.live.has(id) && !dropped.includes(id));
-    if (lost.length > 0) throw new Violation("checkpoint", `version ${version} forgets ${name}/${lost.join(", ")}`);
-    if (dropped.length === 0) return;
-    const oldestKept = Math.min(...[...group.live.values()].map((mark) => mark.at));
-    // One that was never live before came in this very version.
-    for (const id of dropped)
-      if ((old?.live.get(id)?.at ?? version) > oldestKept)
-        throw new Violation("checkpoint", `version ${version} drops ${name}/${id} for older ones`);
-    if (group.live.size < this.#keepLast)
-      throw new Violation(
-        "checkpoint",
-        `version ${version} leaves ${group.live.size} of ${name}, not ${this.#keepLast}`,
-      );
   }
 
   /** Checks every byte of a batch and who made it. */
