@@ -112,6 +112,7 @@ class Consumer:
         self._stride = stride
         self._offset = offset
         self._is_closed = False
+        self._last_cursor = self.cursor
         #: At the end of a closed log: how many rows were too few for one more iteration.
         self.leftover_rows: int | None = None
         #: Exposed data wait: seconds that `next` blocked, over all and the last time.
@@ -154,7 +155,11 @@ class Consumer:
     def _make_share(self, plan: IterationPlan, slices: list[Slice]) -> Share:
         """Runs on the threads that read ahead."""
         uuid = self._log.spec.uuid
-        begin, following = make_cursor(uuid, plan.row, plan.iteration), make_cursor(uuid, plan.next_row, plan.iteration + 1)
+        last = self._last_cursor  # where the share before ended, most of the time
+        is_next = last["row"] == plan.row and last["iteration"] == plan.iteration
+        begin = dict(last) if is_next else make_cursor(uuid, plan.row, plan.iteration)
+        following = make_cursor(uuid, plan.next_row, plan.iteration + 1)
+        self._last_cursor = dict(following)
         share = Share(plan.iteration, slices, plan.rows, begin, following)
         if self._finish is not None:
             self._finish(share)
@@ -169,6 +174,8 @@ class Consumer:
 
     def _wait_front(self, prefetch: Prefetch, begun: float) -> Any:
         """The first iteration, read and taken out of the line; None at the end of a closed log."""
+        if (slot := prefetch.read_here()) is not None:
+            return slot
         with prefetch.changed:
             while True:
                 slot = prefetch.front

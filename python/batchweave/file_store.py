@@ -92,6 +92,32 @@ def file_error(error: OSError, doing: str, path: str) -> BatchWeaveError:
     return BatchWeaveError(code, f"cannot {doing} {path}: {what}; {remedy}", {"path": path, "errno": name})
 
 
+class OpenFile:
+    """An object that stays open for a few reads of it. Made by FileStore.open."""
+
+    __slots__ = ("_fd", "_path", "_take")
+
+    def __init__(self, fd: int, path: str, take: Callable[[int], memoryview]) -> None:
+        self._fd = fd
+        self._path = path
+        self._take = take
+
+    def read(self, start: int, length: int) -> memoryview:
+        """Bytes [start, start + length), fewer where the object ends."""
+        try:
+            return _read_fully(self._fd, self._take(length), start)
+        except OSError as error:
+            raise file_error(error, "read", self._path) from error
+
+    def close(self) -> None:
+        """No reads after this."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    __del__ = close
+
+
 class FileStore:
     """See the head of this file."""
 
@@ -161,6 +187,16 @@ class FileStore:
         if start < 0 or length < 0:
             raise invalid(f"the range {start}+{length} of {key} is not two whole numbers", key=key)
         return self._read(key, start, length, self._memory.take, _as_it_is)
+
+    def open(self, key: str) -> OpenFile | None:
+        """An object for several reads of it; None where there is none. Reads of more than 16 MiB belong to `get_range`."""
+        path = self._path(key)
+        try:
+            return OpenFile(os.open(path, _READ_FLAGS), path, self._memory.take)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return None
+            raise file_error(error, "read", path) from error
 
     def list(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_MAX) -> tuple[list[str], bool]:
         """One page of keys in byte order, and whether there are more."""

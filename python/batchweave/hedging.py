@@ -63,7 +63,7 @@ class Hedger:
 
     def read(self, length: int, call: Callable[[], T]) -> T:
         """Runs `call`, perhaps twice. Reads of one size class (a doubling, from 64 KiB up) are comparable."""
-        durations = self._classes.setdefault(max(_CLASS_MIN, length.bit_length()), _Durations())
+        durations = self._durations(length)
         begun = time.monotonic()
         if durations.typical is None or durations.late is None or durations.typical < NEAR_S:
             result = call()
@@ -72,6 +72,14 @@ class Hedger:
         durations.add(time.monotonic() - begun, self._percentile)
         self._tokens = min(_BURST_MAX, self._tokens + self._extra)
         return result
+
+    def note(self, length: int, seconds: float) -> None:
+        """Counts a read that was made without being asked for here."""
+        self._durations(length).add(seconds, self._percentile)
+
+    def _durations(self, length: int) -> _Durations:
+        kind = max(_CLASS_MIN, length.bit_length())
+        return self._classes.get(kind) or self._classes.setdefault(kind, _Durations())
 
     @property
     def typical(self) -> float | None:

@@ -22,8 +22,10 @@ T = TypeVar("T")
 _STEPS_BEFORE_JUMP = 4
 _POLL_DELAY_GROWTH = 1.5
 _THREADS_MAX = 256
-#: A trainer that did not have to read for itself for so long is busy: time to read ahead.
-_ABSENT_S = 0.0005
+#: A trainer that has not asked for so long is busy: time to read ahead.
+_ABSENT_S = 0.001
+#: A share that takes so long to read and check is worth two threads, from memory too: most of that needs no interpreter.
+_LARGE_S = 0.0003
 
 
 def reclaimed(row: int, manifest: Manifest, rows: int) -> BatchWeaveError:
@@ -84,8 +86,10 @@ class Prefetch:
         self._log = log
         self._reader = reader
         self._projection = projection
+        # Where the next iteration begins that nobody took to read, and its number from the start; guarded by `changed`.
         self._row = row
         self._iteration = iteration
+        self._number = 0
         self._bytes_max = bytes_max
         self._iterations_max = iterations_max
         self._poll_delay = poll_delay
@@ -101,11 +105,13 @@ class Prefetch:
         self._unadmitted: deque[Slot] = deque()
         self._held_bytes = 0
         self._finish_s = 0.0
-        self._helped_at = -math.inf
+        self._share_s = 0.0
+        self._asked_at = time.monotonic()
         self._is_stopped = False
         #: Guards everything here; told when the front may have changed.
         self.changed = threading.Condition()
         self._room = threading.Condition(self.changed._lock)  # type: ignore[attr-defined]
+        self._is_planning = False
         #: The iteration whose steps are being waited for.
         self.wanted: IterationPlan | None = None
         #: Set when no iteration comes after those in line: rows left over, or what failed.
@@ -114,11 +120,17 @@ class Prefetch:
         threading.Thread(target=self._pump, name="batchweave-prefetch", daemon=True).start()
 
     def _threads_max(self) -> int:
-        """Two threads that read from memory mostly hand the interpreter's lock to each other: one reads ahead while the trainer
-        computes, and none while it asks for one share after another, and reads them itself."""
         if self._is_stopped or not self._is_quick:
             return _THREADS_MAX
-        return 1 if time.monotonic() - self._helped_at > _ABSENT_S else 0
+        return 0 if self._is_attended else 1
+
+    @property
+    def _is_attended(self) -> bool:
+        """Two threads that read from memory mostly hand the interpreter's lock to each other: one reads ahead while the trainer
+        computes, and none while it asks for one small share after another, and reads them itself."""
+        if self._share_s >= _LARGE_S or time.monotonic() - self._asked_at > _ABSENT_S:
+            return False
+        return self._is_quick and not self._is_stopped
 
     @property
     def _is_quick(self) -> bool:
@@ -131,10 +143,39 @@ class Prefetch:
         if call is None:
             self._pool.wake()  # what was left in line for this thread while it was quick is the others' now
             return False
-        self._helped_at = math.inf
+        self._asked_at = math.inf
         call()
-        self._helped_at = time.monotonic()
+        self._asked_at = time.monotonic()
         return True
+
+    def read_here(self) -> Slot | None:
+        """The next iteration, read by the caller itself where that is quicker than to wait for a thread and nothing is in line.
+        None: take it from the line. Call without the lock."""
+        if self._slots or not self._is_quick:
+            return None
+        with self.changed:
+            if self._slots or self._is_planning or self.failure is not None or self.leftover_rows is not None:
+                return None
+            self._asked_at = math.inf
+            plan = self._plan_next()
+        slot = None
+        begun = time.monotonic()
+        try:
+            manifest = self._log.head.known
+            if manifest is not None and plan.first_step >= manifest.trim and plan.last_step < manifest.end:
+                slices = self._reader.read_at_once(manifest, plan.cells)
+                if slices is not None:
+                    slot = Slot(plan, manifest)
+                    self._hand_over(slot, slices, begun)
+                    self._asked_at = time.monotonic()
+            return slot
+        finally:
+            if slot is None:
+                # It must be waited for, or something is wrong with it: the line waits, tries again, and says what.
+                with self.changed:
+                    self._row, self._iteration, self._number = plan.row, plan.iteration, self._number - 1
+                    self._asked_at = -math.inf
+                    self._room.notify()
 
     @property
     def front(self) -> Slot | None:
@@ -143,11 +184,12 @@ class Prefetch:
 
     def take(self) -> None:
         """Takes the first iteration out; its bytes are the caller's from now on. Call with `changed` held."""
+        self._asked_at = time.monotonic()
         self._held_bytes -= self._slots.popleft().held_bytes
         for slot in self._admit():
             self._pool.post(partial(self._fetch, slot))
         # Half a line at a time where reads are quick: waking the planner for every iteration would cost more than planning it.
-        if 2 * len(self._slots) <= self._iterations_max or not self._reader.is_near:
+        if not self._reader.is_near or (2 * len(self._slots) <= self._iterations_max and not self._is_attended):
             self._room.notify()
 
     def stop(self) -> None:
@@ -160,20 +202,16 @@ class Prefetch:
 
     def _pump(self) -> None:
         """A failure is kept and surfaces after the iterations before it were taken."""
-        row, iteration, number = self._row, self._iteration, 0
         try:
             while True:
                 with self.changed:
+                    self._is_planning = False
                     # No further ahead than one that waits for room: what is prepared is held in memory too.
-                    while len(self._slots) >= self._iterations_max or self._is_full:
+                    while len(self._slots) >= self._iterations_max or self._is_full or self._is_attended:
                         self._wait()
                     self._check()
-                plan = self._projection.plan(row, iteration)
-                row, iteration = plan.next_row, iteration + 1
-                number += 1
-                if (number - 1) % self._stride != self._offset:
-                    continue
-                self.wanted = plan
+                    self._is_planning = True
+                    plan = self.wanted = self._plan_next()
                 manifest = self._visible(plan)
                 if manifest is None:
                     end = self._log.head.newest().end * self._projection.rows
@@ -197,13 +235,22 @@ class Prefetch:
                 self.failure = error
                 self.changed.notify_all()
 
+    def _plan_next(self) -> IterationPlan:
+        """Takes the next iteration that is this worker's; call with the lock held."""
+        while True:
+            plan = self._projection.plan(self._row, self._iteration)
+            self._row, self._iteration = plan.next_row, plan.iteration + 1
+            self._number += 1
+            if (self._number - 1) % self._stride == self._offset:
+                return plan
+
     def _check(self) -> None:
         if self._is_stopped:
             raise _Stopped
 
     def _wait(self, timeout: float | None = None) -> None:
         self._check()
-        if self._pool.is_waiting:
+        if self._pool.is_waiting or self._is_attended:
             self._room.wait(2 * _ABSENT_S if timeout is None else min(timeout, 2 * _ABSENT_S))
             self._pool.wake()
         else:
@@ -276,10 +323,8 @@ class Prefetch:
             try:
                 prepared = slot.prepared
                 assert prepared is not None
-                slices = self._guard(slot, lambda m: self._reader.fetch(prepared))
                 begun = time.monotonic()
-                slot.value = self._finish(slot.plan, slices) if self._finish else slices
-                self._finish_s = time.monotonic() - begun
+                self._hand_over(slot, self._guard(slot, lambda m: self._reader.fetch(prepared)), begun)
             except BaseException as error:
                 slot.error = error
         slot.prepared = None
@@ -289,6 +334,13 @@ class Prefetch:
                 self.changed.notify_all()
         if isinstance(slot.error, KeyboardInterrupt):
             raise slot.error  # it came while the main thread helped
+
+    def _hand_over(self, slot: Slot, slices: list[Slice], begun: float) -> None:
+        read = time.monotonic()
+        slot.value = self._finish(slot.plan, slices) if self._finish else slices
+        done = time.monotonic()
+        self._finish_s = done - read
+        self._share_s = done - begun
 
     def _guard(self, slot: Slot, call: Callable[[Manifest], T]) -> T:
         """An object may be missing because the reclaimer overtook this reader: the newest manifest tells."""

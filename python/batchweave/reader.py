@@ -25,6 +25,8 @@ RANGE_BYTES_MAX = 64 * 1024 * 1024
 _WHOLE_BYTES_MAX = 512 * 1024
 _WASTE_BYTES_MAX = 32 * 1024
 _SHORT_READS_MAX = 4
+#: Larger ranges are read by `fetch`, which hands them memory only as far as the object reaches.
+_AT_ONCE_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Slice(NamedTuple):
@@ -88,6 +90,21 @@ def plan_ranges(entries: Sequence[tuple[int, int]], bytes_max: int = RANGE_BYTES
     return ranges
 
 
+def _cut(
+    view: memoryview, offset: int, wanted: Sequence[tuple[int, SliceEntry]], key: str, cells: Sequence[Cell], slices: Slices
+) -> None:
+    """Puts the slices of one range read, which began at `offset`, into their places, each checked."""
+    are_alike = len(wanted) == len(slices)
+    for at, entry in wanted:
+        begin = entry.offset - offset
+        stored = view[begin : begin + entry.length]
+        check_slice(stored, key, entry)
+        slices[at] = Slice(*cells[at], decode_slice(stored, key, entry))
+        are_alike = are_alike and entry.encoding == 0 and entry.length * len(slices) == len(view)
+    if are_alike:
+        slices.joined = view
+
+
 class SliceReader:
     """Reads slices of one namespace, side by side, with hedging and checks."""
 
@@ -99,6 +116,9 @@ class SliceReader:
         self._hedger = Hedger(self._hedges)
         self._is_near: bool = getattr(log.store, "is_near", False)
         self._footers: Once[tuple[Footer, Any]] = Once(footer_bytes_max)
+        self._open_object: Callable[[str], Any] | None = getattr(log.store, "open", None)
+        #: The object opened last, with its descriptor and footer: the next iteration often wants other rows of the same batch.
+        self._kept: list[tuple[Any, Footer, Any]] = []
         self.stats = ReadStats()
 
     @property
@@ -116,6 +136,9 @@ class SliceReader:
         """Ends the reader's threads."""
         self._pool.close()
         self._hedges.close()
+        for _, _, opened in self._kept:
+            opened.close()
+        self._kept.clear()
 
     def prepare(self, manifest: Manifest, cells: Sequence[Cell]) -> Prepared:
         """Finds out where the cells are: descriptors from the log, slice tables from the objects."""
@@ -138,20 +161,11 @@ class SliceReader:
 
     def fetch(self, prepared: Prepared) -> list[Slice]:
         """Reads what was prepared, in the order of its cells."""
-        slices: Any = Slices([None] * len(prepared.cells))  # type: ignore[list-item]
-        only = prepared.parts[0] if len(prepared.parts) == 1 and len(prepared.parts[0].ranges) == 1 else None
+        slices = Slices([None] * len(prepared.cells))  # type: ignore[list-item]
 
         def read(part: _Part, offset: int, length: int, members: list[int]) -> None:
             def cut(data: Any) -> None:
-                view = memoryview(data)
-                for i in members:
-                    at, entry = part.wanted[i]
-                    begin = entry.offset - offset
-                    stored = view[begin : begin + entry.length]
-                    check_slice(stored, part.key, entry)
-                    slices[at] = Slice(*prepared.cells[at], decode_slice(stored, part.key, entry))
-                if part is only and all(e.encoding == 0 and e.length * len(slices) == len(view) for _, e in part.wanted):
-                    slices.joined = view
+                _cut(memoryview(data), offset, [part.wanted[i] for i in members], part.key, prepared.cells, slices)
 
             if part.body is not None:
                 try:
@@ -163,6 +177,60 @@ class SliceReader:
             self._read_checked(part.place, part.key, offset, length, cut)
 
         self._run_all([partial(read, part, *r) for part in prepared.parts for r in part.ranges])
+        return slices
+
+    def read_at_once(self, manifest: Manifest, cells: Sequence[Cell]) -> Slices | None:
+        """`prepare` and `fetch` in one, in this thread, where objects can be opened: each is opened once.
+
+        None where anything is out of the ordinary, a failure included: `prepare` and `fetch` find out what, try again, and tell.
+        """
+        if self._open_object is None:
+            return None
+        begun = time.monotonic()
+        slices = Slices([None] * len(cells))  # type: ignore[list-item]
+        chunks = self._log.spec.chunks
+        kept = self._kept.pop() if self._kept else None
+        opened: Any = None
+        try:
+            first = total = 0
+            while first < len(cells):
+                step = cells[first].step
+                after = first + 1
+                while after < len(cells) and cells[after].step == step:
+                    after += 1
+                place = self._log.locate(manifest, step)
+                if kept is None or kept[0] is not place.descriptor:
+                    if len(place.descriptor[EXTENTS]) != 1 or place.store is not self._log.store:
+                        return None
+                    if kept is not None:
+                        kept[2].close()
+                        kept = None
+                    key = batch_key(place.descriptor, 0)
+                    opened = self._open_object(key)
+                    if opened is None:
+                        return None
+                    _, size, table, _ = place.descriptor[EXTENTS][0]
+                    data = opened.read(table, size - table)
+                    self.stats.add(len(data))
+                    kept = (place.descriptor, decode_footer(data, key, place.namespace, place.descriptor, 0, 0), opened)
+                _, footer, opened = kept
+                wanted = [(at, footer.entry(cells[at].row * chunks + cells[at].chunk)) for at in range(first, after)]
+                for offset, length, members in plan_ranges([(e.offset, e.length) for _, e in wanted]):
+                    if length > _AT_ONCE_BYTES_MAX:
+                        return None
+                    data = opened.read(offset, length)
+                    self.stats.add(len(data))
+                    total += length
+                    _cut(data, offset, [wanted[i] for i in members], footer.where, cells, slices)
+                first = after
+        except BatchWeaveError:
+            opened = None
+            kept = None
+            return None
+        finally:
+            if kept is not None and not self._kept:
+                self._kept.append(kept)
+        self._hedger.note(total, time.monotonic() - begun)
         return slices
 
     def _run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:

@@ -43,6 +43,7 @@ class StepIndex:
         self._cache: Once[Any] = Once(_CACHED_MAX)
         self._origins: dict[str, Store] = {}
         self._lock = threading.Lock()
+        self._run: dict[str, Any] = {"start": 0, "batches": []}
 
     def locate(self, manifest: Manifest, step: int) -> BatchPlace:
         """The batch at `step`, which must be in [trim, end) of the verified manifest."""
@@ -51,7 +52,13 @@ class StepIndex:
         tail = manifest.tail
         if step >= tail["start"]:
             return self._place(tail["batches"][step - tail["start"]])
-        for number, origin in enumerate((self._spec.fork or {}).get("origins", [])):
+        if self._spec.fork is None:
+            # The batch of a step never changes, so the segment used last answers for all its steps, whatever the manifest.
+            run = self._run
+            if not 0 <= step - run["start"] < len(run["batches"]):
+                run = self._run = self._find_run(self._store, self._spec.uuid, manifest.index, step)
+            return self._place(run["batches"][step - run["start"]])
+        for number, origin in enumerate(self._spec.fork.get("origins", [])):
             for at, count, start in origin["ranges"]:
                 if at <= step < at + count:
                     return self._locate_inherited(number, start + step - at)
@@ -83,6 +90,11 @@ class StepIndex:
         return self._cache.get(f"{namespace}/{key}", load)
 
     def _descend(self, store: Store, namespace: str, levels: list[Any], step: int) -> list[Any]:
+        run = self._find_run(store, namespace, levels, step)
+        return run["batches"][step - run["start"]]
+
+    def _find_run(self, store: Store, namespace: str, levels: list[Any], step: int) -> dict[str, Any]:
+        """The segment that holds the step."""
         for level, (start, refs) in enumerate(levels):
             position = step // steps_per_node(level) - start
             ref = refs[position] if 0 <= position < len(refs) else None
@@ -96,7 +108,7 @@ class StepIndex:
             if ref:
                 run = self.read_object(store, namespace, ref, decode_segment)
                 _assert_place(ref, run["start"] == step - step % FANOUT, step)
-                return run["batches"][step - run["start"]]
+                return run
         raise BatchWeaveError(
             "CORRUPT", f"Step {step} is in no index object of {store.uri}. Run `batchweave verify`.", {"step": step}
         )

@@ -138,6 +138,8 @@ class RetryingStore:
         self._budget = 50.0
         self._lock = threading.Lock()
         self.create = store.create
+        #: Only where opening an object means something: on files. Not retried: whoever reads so falls back on get_range.
+        self.open = getattr(store, "open", None)
 
     def put(self, key: str, body: Body) -> None:
         self._attempt(lambda: self.inner.put(key, body))
