@@ -30,6 +30,7 @@ from .namespace import Namespace, create_namespace, open_namespace
 from .threads import Pool
 
 MEBI = 1024 * 1024
+_LOOP_S = 0.5
 
 
 def _fill(namespace: Namespace, batches: int, slice_bytes: int, id: str = "bench") -> None:
@@ -67,8 +68,9 @@ def _timed_all(threads: int, calls: Sequence[Callable[[], Any]]) -> tuple[float,
     return spent, durations
 
 
-def _bare_reads(namespace: Namespace, slice_bytes: int, threads: int) -> tuple[float, list[float]]:
-    """Row 0 of every batch by plain range reads: no log, no slice table, no checksum. Keeps as many results as a rank reads ahead."""
+def _bare_reads(namespace: Namespace, slice_bytes: int, threads: int) -> tuple[float, list[float], float, float]:
+    """Row 0 of every batch by plain range reads on so many threads: no log, no slice table, no checksum. Keeps as many results as a
+    rank reads ahead. Gives wall time, that of each, CPU time, and how long a read takes one after another in this thread alone."""
     manifest = namespace.log.head.jump()
     ahead: deque[Any] = deque(maxlen=32)
     calls = []
@@ -76,7 +78,15 @@ def _bare_reads(namespace: Namespace, slice_bytes: int, threads: int) -> tuple[f
         place = namespace.log.locate(manifest, step)
         key = batch_key(place.descriptor, 0)
         calls.append(lambda k=key, s=place.store: ahead.append(s.get_range(k, 0, slice_bytes)))
-    return _timed_all(threads, calls)
+    cpu = time.process_time()
+    spent, durations = _timed_all(threads, calls)
+    cpu = time.process_time() - cpu
+    ahead = deque(maxlen=1)
+    count, begun = 0, time.perf_counter()
+    while count < len(calls) and time.perf_counter() - begun < _LOOP_S:
+        calls[count]()
+        count += 1
+    return spent, durations, cpu, (time.perf_counter() - begun) / count
 
 
 def _rank_reads(namespace: Namespace, threads: int) -> tuple[float, list[float], float]:
@@ -100,24 +110,25 @@ def bench_read(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     """A rank of dp 2 reads its row of every batch; the median of several turns, bare and not, one after the other."""
     results = []
     for slice_bytes, batches in ((64 * 1024, 2_000), (MEBI, 800), (8 * MEBI, 120)):
+        if args.slice_bytes not in (None, slice_bytes):
+            continue
         namespace = create_namespace(f"{root}/read-{slice_bytes}", rows=2, chunks=1)
         if namespace.log.head.jump().end == 0:
             _fill(namespace, batches, slice_bytes)
             namespace.close()
         turns = []
         for _ in range(args.turns):
-            cpu = time.process_time()
-            bare, bare_each = _bare_reads(namespace, slice_bytes, args.threads)
-            bare_cpu = time.process_time() - cpu
+            bare, bare_each, bare_cpu, alone = _bare_reads(namespace, slice_bytes, args.threads)
             fresh = open_namespace(namespace.uri)
             cpu = time.process_time()
             spent, each, total = _rank_reads(fresh, args.threads)
             own_cpu = time.process_time() - cpu
-            turns.append((bare / spent, total / spent / 1e6, total / bare / 1e6, each, bare_each, own_cpu, bare_cpu))
-        ratio, speed, bare_speed, each, bare_each, own_cpu, bare_cpu = sorted(turns, key=lambda t: t[0])[len(turns) // 2]
+            turns.append((bare / spent, total / spent / 1e6, total / bare / 1e6, each, bare_each, own_cpu, bare_cpu, alone))
+        ratio, speed, bare_speed, each, bare_each, own_cpu, bare_cpu, alone = sorted(turns, key=lambda t: t[0])[len(turns) // 2]
         results.append({
             "bench": "read", "slice_bytes": slice_bytes, "batches": batches, "crc": CRC_SOURCE,
             "rank_MBps": round(speed), "bare_MBps": round(bare_speed), "ratio": round(ratio, 2), "first_ms": round(1e3 * each[0], 1),
+            "us_per_share": round(slice_bytes / speed, 1), "bare_us": round(slice_bytes / bare_speed, 1), "bare_loop_us": round(1e6 * alone, 1),
             "added_us_per_share": round(slice_bytes * (1 / speed - 1 / bare_speed)),
             "cpu_us_per_share": round(1e6 * own_cpu / batches), "bare_cpu_us": round(1e6 * bare_cpu / batches),
             "wait": _percentiles(each), "bare_read": _percentiles(bare_each),
@@ -248,6 +259,7 @@ def main() -> None:
     parser.add_argument("--uri", help="where to make the namespaces (default: a temporary folder)")
     parser.add_argument("--threads", type=int, default=8, help="reads in flight")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--slice-bytes", type=int, help="read: only this size of the three")
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--json", action="store_true", help="one JSON line per result")
     args = parser.parse_args()

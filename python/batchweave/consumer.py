@@ -187,7 +187,7 @@ class Consumer:
                         finally:
                             prefetch.changed.acquire()
                         if not has_helped and not slot.is_done:
-                            prefetch.changed.wait()
+                            prefetch.wait_front()
                     if slot.error is not None:
                         raise slot.error
                     prefetch.take()

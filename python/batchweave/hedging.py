@@ -1,15 +1,9 @@
-"""A second read when the first takes unusually long; the first answer counts."""
+"""When a read is late, so that a second one is worth sending; whoever waits for it takes the first answer."""
 from __future__ import annotations
 
 import math
 import threading
 import time
-from typing import Callable, TypeVar
-
-from .threads import Pool, Task
-
-T = TypeVar("T")
-
 _SAMPLES_MAX = 256
 _SAMPLES_MIN = 20
 _BURST_MAX = 10.0
@@ -41,15 +35,25 @@ class _Durations:
             self.late = ordered[min(len(ordered) - 1, math.floor(late * len(ordered)))]
 
 
-class Hedger:
-    """Decides when a read is late and whether a second one may be afforded.
+class Reading:
+    """One attempt to read something; says from when on it is late. A second attempt does not queue behind the first ones."""
 
-    A read whose class usually takes less than a millisecond (a local disk) is not hedged: handing it to another thread would
-    cost more than it can save.
+    __slots__ = ("late_at", "is_second")
+
+    def __init__(self, is_second: bool = False) -> None:
+        self.late_at = math.inf
+        self.is_second = is_second
+
+
+class Hedger:
+    """Knows how long reads take, and whether a second one may be afforded.
+
+    A read whose class usually takes less than a millisecond (a local disk) is never late: handing it to another thread would
+    cost more than it can save. Nothing here waits: an extra thread per read, only to be able to leave it behind, would cost every
+    read what the few late ones gain.
     """
 
-    def __init__(self, pool: Pool, percentile: float = 0.95, slack: float = 1.25, floor: float = 0.005, extra: float = 0.05):
-        self._pool = pool
+    def __init__(self, percentile: float = 0.95, slack: float = 1.25, floor: float = 0.005, extra: float = 0.05):
         self._percentile = percentile
         self._slack = slack
         self._floor = floor
@@ -61,57 +65,32 @@ class Hedger:
         #: Second reads that were sent.
         self.sent = 0
 
-    def read(self, length: int, call: Callable[[], T]) -> T:
-        """Runs `call`, perhaps twice. Reads of one size class (a doubling, from 64 KiB up) are comparable."""
+    def late_after(self, length: int) -> float:
+        """Seconds after which a read of so many bytes is late; infinity while too few were seen."""
         durations = self._durations(length)
-        begun = time.monotonic()
         if durations.typical is None or durations.late is None or durations.typical < NEAR_S:
-            result = call()
-        else:
-            result = self._race(call, max(self._floor, durations.late * self._slack))
-        durations.add(time.monotonic() - begun, self._percentile)
-        self._tokens = min(_BURST_MAX, self._tokens + self._extra)
-        return result
+            return math.inf
+        return max(self._floor, durations.late * self._slack)
 
     def note(self, length: int, seconds: float) -> None:
-        """Counts a read that was made without being asked for here."""
+        """Counts a read. Reads of one size class (a doubling, from 64 KiB up) are comparable."""
         self._durations(length).add(seconds, self._percentile)
+        self._tokens = min(_BURST_MAX, self._tokens + self._extra)
 
-    def _durations(self, length: int) -> _Durations:
-        kind = max(_CLASS_MIN, length.bit_length())
-        return self._classes.get(kind) or self._classes.setdefault(kind, _Durations())
+    def spend(self, reads: int = 1) -> bool:
+        """Takes so many second reads out of the budget; False: it is used up. It may be overdrawn, and is then paid back first."""
+        with self._lock:
+            if self._tokens < 1:
+                return False
+            self._tokens -= reads
+            self.sent += reads
+            return True
 
     @property
     def typical(self) -> float | None:
         """How long a small read takes; None while too few were seen."""
         return self._small.typical
 
-    def _race(self, call: Callable[[], T], delay: float) -> T:
-        answered = threading.Event()
-
-        def told() -> T:
-            try:
-                return call()
-            finally:
-                answered.set()
-
-        primary: Task[T] = self._pool.submit(told)
-        if primary.wait(delay) or not self._spend():
-            return primary.result()
-        second: Task[T] = self._pool.submit(told)
-        answered.wait()
-        while True:
-            for task, other in ((primary, second), (second, primary)):
-                if task.wait(0) and (task.error is None or other.wait(0)):
-                    return task.result() if task.error is None or other.error is not None else other.result()
-            # One of the two failed, or is about to be done: wait for it or the other.
-            if not primary.wait(0.001):
-                second.wait(0.001)
-
-    def _spend(self) -> bool:
-        with self._lock:
-            if self._tokens < 1:
-                return False
-            self._tokens -= 1
-            self.sent += 1
-            return True
+    def _durations(self, length: int) -> _Durations:
+        kind = max(_CLASS_MIN, length.bit_length())
+        return self._classes.get(kind) or self._classes.setdefault(kind, _Durations())

@@ -18,6 +18,20 @@ class Once(Generic[T]):
         self._loading: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
+    def peek(self, key: str) -> T | None:
+        """The value of a key if it is there; never waits for whoever loads it."""
+        with self._lock:
+            found = self._values.get(key)
+            return None if found is None else found[0]
+
+    def put(self, key: str, value: T, size: int) -> None:
+        """Keeps a value that was loaded elsewhere."""
+        with self._lock:
+            self._size += size - self._values.pop(key, (None, 0))[1]
+            self._values[key] = (value, size)
+            while self._size > self._size_max and len(self._values) > 1:
+                self._size -= self._values.popitem(last=False)[1][1]
+
     def get(self, key: str, load: Callable[[], tuple[T, int]]) -> T:
         """The value of a key; `load` gives it and its size. A failure is raised to whoever loaded; the others try themselves."""
         while True:
@@ -33,11 +47,7 @@ class Once(Generic[T]):
                 pass  # whoever loads it has it now, or failed: look again
         try:
             value, size = load()
-            with self._lock:
-                self._values[key] = (value, size)
-                self._size += size
-                while self._size > self._size_max and len(self._values) > 1:
-                    self._size -= self._values.popitem(last=False)[1][1]
+            self.put(key, value, size)
             return value
         finally:
             with self._lock:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Callable, TypeVar
 
 from .errors import BatchWeaveError, is_error
-from .hedging import NEAR_S
+from .hedging import NEAR_S, Reading
 from .log import Log
 from .manifest import Manifest
 from .projection import IterationPlan, Projection
@@ -24,8 +24,8 @@ _POLL_DELAY_GROWTH = 1.5
 _THREADS_MAX = 256
 #: A trainer that has not asked for so long is busy: time to read ahead.
 _ABSENT_S = 0.001
-#: A share that takes so long to read and check is worth two threads, from memory too: most of that needs no interpreter.
-_LARGE_S = 0.0003
+_LATE_LOOK_MIN_S = 0.005
+_LATE_LOOK_MAX_S = 0.05
 
 
 def reclaimed(row: int, manifest: Manifest, rows: int) -> BatchWeaveError:
@@ -46,16 +46,21 @@ class _Stopped(Exception):
 class Slot:
     """An iteration that is being read or waits to be taken."""
 
-    __slots__ = ("plan", "manifest", "prepared", "held_bytes", "value", "error", "is_done")
+    __slots__ = ("plan", "manifest", "prepared", "is_prepared", "held_bytes", "value", "error", "is_done", "reading", "attempts", "is_claimed")
 
     def __init__(self, plan: IterationPlan, manifest: Manifest) -> None:
         self.plan = plan
         self.manifest = manifest
         self.prepared: Prepared | None = None
+        self.is_prepared = False
         self.held_bytes = 0
         self.value: Any = None
         self.error: BaseException | None = None
         self.is_done = False
+        #: The first attempt at what is being read now, and how many of them are under way.
+        self.reading: Reading | None = None
+        self.attempts = 0
+        self.is_claimed = False
 
 
 class Prefetch:
@@ -105,7 +110,6 @@ class Prefetch:
         self._unadmitted: deque[Slot] = deque()
         self._held_bytes = 0
         self._finish_s = 0.0
-        self._share_s = 0.0
         self._asked_at = time.monotonic()
         self._is_stopped = False
         #: Guards everything here; told when the front may have changed.
@@ -126,11 +130,10 @@ class Prefetch:
 
     @property
     def _is_attended(self) -> bool:
-        """Two threads that read from memory mostly hand the interpreter's lock to each other: one reads ahead while the trainer
-        computes, and none while it asks for one small share after another, and reads them itself."""
-        if self._share_s >= _LARGE_S or time.monotonic() - self._asked_at > _ABSENT_S:
-            return False
-        return self._is_quick and not self._is_stopped
+        """Two threads that read from memory mostly hand the interpreter's lock to each other, and what one reads ahead has left the
+        processor's cache when it is taken: one reads ahead while the trainer computes, and none while it asks for one share after
+        another, and reads them itself."""
+        return time.monotonic() - self._asked_at <= _ABSENT_S and self._is_quick and not self._is_stopped
 
     @property
     def _is_quick(self) -> bool:
@@ -159,14 +162,13 @@ class Prefetch:
             self._asked_at = math.inf
             plan = self._plan_next()
         slot = None
-        begun = time.monotonic()
         try:
             manifest = self._log.head.known
             if manifest is not None and plan.first_step >= manifest.trim and plan.last_step < manifest.end:
                 slices = self._reader.read_at_once(manifest, plan.cells)
                 if slices is not None:
                     slot = Slot(plan, manifest)
-                    self._hand_over(slot, slices, begun)
+                    self._hand_over(slot, slices)
                     self._asked_at = time.monotonic()
             return slot
         finally:
@@ -254,7 +256,8 @@ class Prefetch:
             self._room.wait(2 * _ABSENT_S if timeout is None else min(timeout, 2 * _ABSENT_S))
             self._pool.wake()
         else:
-            self._room.wait(timeout)
+            look = self._look_for_late()
+            self._room.wait(look if timeout is None else min(timeout, look or timeout))
         self._check()
 
     def _visible(self, plan: IterationPlan) -> Manifest | None:
@@ -287,13 +290,64 @@ class Prefetch:
         """One is prepared and finds no room; call with the lock held."""
         return bool(self._unadmitted) and self._unadmitted[0].prepared is not None
 
-    def _prepare(self, slot: Slot) -> None:
-        prepared = None
-        try:
-            prepared = self._guard(slot, lambda m: self._reader.prepare(m, slot.plan.cells))
-        except BaseException as error:
-            slot.error = error
+    def wait_front(self) -> None:
+        """Waits for a change, and sends second reads for what is late meanwhile. Call with the lock held."""
+        self.changed.wait(self._look_for_late())
+
+    def _look_for_late(self) -> float | None:
+        """Sends a second read for every slot whose first is late, as far as the budget goes; gives the seconds until the next
+        look, or None where there is nothing to look for. Call with the lock held."""
+        if self._reader.is_near:
+            return None
+        now = time.monotonic()
+        delay = None
+        for slot in self._slots:
+            reading = slot.reading
+            if reading is None or slot.is_done:
+                continue
+            if reading.late_at > now:
+                delay = min(delay or _LATE_LOOK_MAX_S, reading.late_at - now)
+                continue
+            ranges = sum(len(part.ranges) for part in slot.prepared.parts) if slot.prepared else 1
+            if self._reader.hedger.spend(ranges):
+                slot.reading = None
+                slot.attempts += 1
+                self._reader.post_second(partial(self._fetch if slot.is_prepared else self._prepare, slot, Reading(is_second=True)))
+            else:
+                delay = delay or _LATE_LOOK_MAX_S
+        return None if delay is None else max(_LATE_LOOK_MIN_S, delay)
+
+    def _begin(self, slot: Slot, second: Reading | None) -> Reading:
+        if second is not None:
+            return second
         with self.changed:
+            slot.attempts = 1
+            slot.reading = Reading()
+            return slot.reading
+
+    def _end(self, slot: Slot, error: BaseException | None, is_over: bool) -> bool:
+        """Whether this attempt is the one that counts: the first that brings something, or the last that fails. Call with the
+        lock held."""
+        if is_over:
+            return False
+        slot.attempts -= 1
+        if error is not None and slot.attempts > 0:
+            return False
+        slot.reading = None
+        slot.error = error
+        return True
+
+    def _prepare(self, slot: Slot, second: Reading | None = None) -> None:
+        prepared = failure = None
+        reading = self._begin(slot, second)
+        try:
+            prepared = self._guard(slot, lambda m: self._reader.prepare(m, slot.plan.cells, reading))
+        except BaseException as error:
+            failure = error
+        with self.changed:
+            if not self._end(slot, failure, slot.is_prepared):
+                return
+            slot.is_prepared = True
             # One that failed takes part in the order like any other, with nothing to read.
             slot.prepared = prepared or Prepared((), [], 0)
             admitted = [] if self._is_stopped else self._admit()
@@ -318,15 +372,27 @@ class Prefetch:
             admitted.append(slot)
         return admitted
 
-    def _fetch(self, slot: Slot) -> None:
-        if slot.error is None and not self._is_stopped:
+    def _fetch(self, slot: Slot, second: Reading | None = None) -> None:
+        prepared = slot.prepared
+        if slot.error is None and not self._is_stopped and prepared is not None:
+            reading = self._begin(slot, second)
+            slices: list[Slice] = []
+            failure = None
             try:
-                prepared = slot.prepared
-                assert prepared is not None
-                begun = time.monotonic()
-                self._hand_over(slot, self._guard(slot, lambda m: self._reader.fetch(prepared)), begun)
+                slices = self._guard(slot, lambda m: self._reader.fetch(prepared, reading))
             except BaseException as error:
-                slot.error = error
+                failure = error
+            with self.changed:
+                if not self._end(slot, failure, slot.is_claimed):
+                    return
+                slot.is_claimed = True
+            if failure is None:
+                try:
+                    self._hand_over(slot, slices)
+                except BaseException as error:
+                    slot.error = error
+        elif second is not None:
+            return
         slot.prepared = None
         with self.changed:
             slot.is_done = True
@@ -335,12 +401,10 @@ class Prefetch:
         if isinstance(slot.error, KeyboardInterrupt):
             raise slot.error  # it came while the main thread helped
 
-    def _hand_over(self, slot: Slot, slices: list[Slice], begun: float) -> None:
-        read = time.monotonic()
+    def _hand_over(self, slot: Slot, slices: list[Slice]) -> None:
+        begun = time.monotonic()
         slot.value = self._finish(slot.plan, slices) if self._finish else slices
-        done = time.monotonic()
-        self._finish_s = done - read
-        self._share_s = done - begun
+        self._finish_s = time.monotonic() - begun
 
     def _guard(self, slot: Slot, call: Callable[[Manifest], T]) -> T:
         """An object may be missing because the reclaimer overtook this reader: the newest manifest tells."""

@@ -9,7 +9,7 @@ from typing import Any, Callable, NamedTuple, Sequence, TypeVar
 
 from .batch import Footer, SliceEntry, check_slice, decode_footer, decode_slice
 from .errors import BatchWeaveError, corrupt, is_error
-from .hedging import NEAR_S, Hedger
+from .hedging import NEAR_S, Hedger, Reading
 from .keys import EXTENTS, batch_key
 from .log import Log
 from .manifest import Manifest
@@ -111,9 +111,11 @@ class SliceReader:
     def __init__(self, log: Log, reads_in_flight_max: int = 16, footer_bytes_max: int = 16 * 1024 * 1024) -> None:
         self._log = log
         self._pool = Pool(reads_in_flight_max, "range")
-        self._hedges = Pool(2 * reads_in_flight_max, "hedge")
+        self._seconds = Pool(2 * reads_in_flight_max, "second")
         self._gate = threading.Semaphore(reads_in_flight_max)
-        self._hedger = Hedger(self._hedges)
+        #: How long reads take, and when a second one is worth it; whoever waits for a share sends it, by `post_second`.
+        self.hedger = Hedger()
+        self.post_second = self._seconds.post
         self._is_near: bool = getattr(log.store, "is_near", False)
         self._footers: Once[tuple[Footer, Any]] = Once(footer_bytes_max)
         self._open_object: Callable[[str], Any] | None = getattr(log.store, "open", None)
@@ -124,23 +126,23 @@ class SliceReader:
     @property
     def is_near(self) -> bool:
         """Reads take microseconds, as those of a file do unless it is on another machine or a slow disk."""
-        typical = self._hedger.typical
+        typical = self.hedger.typical
         return self._is_near if typical is None else typical < NEAR_S
 
     @property
     def hedged_reads(self) -> int:
         """Second reads that were sent."""
-        return self._hedger.sent
+        return self.hedger.sent
 
     def close(self) -> None:
         """Ends the reader's threads."""
         self._pool.close()
-        self._hedges.close()
+        self._seconds.close()
         for _, _, opened in self._kept:
             opened.close()
         self._kept.clear()
 
-    def prepare(self, manifest: Manifest, cells: Sequence[Cell]) -> Prepared:
+    def prepare(self, manifest: Manifest, cells: Sequence[Cell], reading: Reading) -> Prepared:
         """Finds out where the cells are: descriptors from the log, slice tables from the objects."""
         by_step: dict[int, list[int]] = {}
         for at, cell in enumerate(cells):
@@ -148,7 +150,7 @@ class SliceReader:
         wanted: list[tuple[BatchPlace, int, int, list[tuple[int, int]]]] = []
         for step, positions in by_step.items():
             wanted += self._extents(self._log.locate(manifest, step), cells, positions)
-        footers = self._run_all([partial(self._footer, w[0], w[1], w[2], len(w[3])) for w in wanted])
+        footers = self._run_all([partial(self._footer, w[0], w[1], w[2], len(w[3]), reading) for w in wanted])
         parts = []
         memory = 0
         for (place, number, _, members), (footer, body) in zip(wanted, footers):
@@ -159,7 +161,7 @@ class SliceReader:
             memory += sum(e.raw_length for _, e in entries if e.encoding != 0)
         return Prepared(cells, parts, memory)
 
-    def fetch(self, prepared: Prepared) -> list[Slice]:
+    def fetch(self, prepared: Prepared, reading: Reading) -> list[Slice]:
         """Reads what was prepared, in the order of its cells."""
         slices = Slices([None] * len(prepared.cells))  # type: ignore[list-item]
 
@@ -174,7 +176,7 @@ class SliceReader:
                 except BatchWeaveError as error:
                     if not is_error(error, "CORRUPT"):
                         raise
-            self._read_checked(part.place, part.key, offset, length, cut)
+            self._read_checked(part.place, part.key, offset, length, cut, reading)
 
         self._run_all([partial(read, part, *r) for part in prepared.parts for r in part.ranges])
         return slices
@@ -230,7 +232,7 @@ class SliceReader:
         finally:
             if kept is not None and not self._kept:
                 self._kept.append(kept)
-        self._hedger.note(total, time.monotonic() - begun)
+        self.hedger.note(total, time.monotonic() - begun)
         return slices
 
     def _run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -254,15 +256,23 @@ class SliceReader:
                 raise corrupt(key, f"its extents hold {first} slices, and slice {cell} is wanted")
         return list(found.values())
 
-    def _footer(self, place: BatchPlace, number: int, first_cell: int, wanted: int) -> tuple[Footer, Any]:
+    def _footer(self, place: BatchPlace, number: int, first_cell: int, wanted: int, reading: Reading) -> tuple[Footer, Any]:
         """The end of an object, and all its bytes where it was read whole. One read, shared by everybody who wants it and
         kept for the iterations that follow."""
         key = batch_key(place.descriptor, number)
         cache_key = f"{place.namespace}/{key}"
-        return self._footers.get(cache_key, lambda: self._read_footer(place, key, number, first_cell, wanted))
+        load = partial(self._read_footer, place, key, number, first_cell, wanted, reading)
+        if not reading.is_second:
+            reading.late_at = time.monotonic() + self.hedger.late_after(1)  # somebody else's late read delays this one too
+            return self._footers.get(cache_key, load)
+        found = self._footers.peek(cache_key)
+        if found is None:
+            found, size = load()
+            self._footers.put(cache_key, found, size)
+        return found
 
     def _read_footer(
-        self, place: BatchPlace, key: str, number: int, first_cell: int, wanted: int
+        self, place: BatchPlace, key: str, number: int, first_cell: int, wanted: int, reading: Reading
     ) -> tuple[tuple[Footer, Any], int]:
         cells, size, table, _ = place.descriptor[EXTENTS][number]
         limit = 0 if self.is_near else min(_WHOLE_BYTES_MAX, 2 * size * wanted // max(1, cells) + _WASTE_BYTES_MAX)
@@ -276,25 +286,30 @@ class SliceReader:
             return footer, view if is_whole else None
 
         # A slice table is small and only delays: it does not take the place of a read that brings data.
-        return self._read_checked(place, key, start, size - start, decode, is_data=is_whole), size - start
+        return self._read_checked(place, key, start, size - start, decode, reading, is_data=is_whole), size - start
 
     def _read_checked(
-        self, place: BatchPlace, key: str, offset: int, length: int, check: Callable[[Any], T], is_data: bool = True
+        self, place: BatchPlace, key: str, offset: int, length: int, check: Callable[[Any], T], reading: Reading,
+        is_data: bool = True,
     ) -> T:
         """Bytes can also be damaged on their way: one more read before the object is called corrupt."""
         try:
-            return check(self._read_whole(place, key, offset, length, is_data))
+            return check(self._read_whole(place, key, offset, length, reading, is_data))
         except BatchWeaveError as error:
             if not is_error(error, "CORRUPT"):
                 raise
-        return check(self._read_whole(place, key, offset, length, is_data))
+        return check(self._read_whole(place, key, offset, length, reading, is_data))
 
-    def _read_whole(self, place: BatchPlace, key: str, offset: int, length: int, is_data: bool) -> Any:
+    def _read_whole(self, place: BatchPlace, key: str, offset: int, length: int, reading: Reading, is_data: bool) -> Any:
         """Exactly the range. A transfer that ended early is tried again; an object that ends early is corrupt."""
         if length == 0:
             return b""
         for attempt in range(1, _SHORT_READS_MAX + 1):
-            data = self._hedger.read(length, lambda: self._get_range(place, key, offset, length, is_data))
+            if is_data and not reading.is_second and not self.is_near:
+                with self._gate:
+                    data = self._get_range(place, key, offset, length, reading)
+            else:
+                data = self._get_range(place, key, offset, length, reading)
             if data is None:
                 raise BatchWeaveError(
                     "MISSING_OBJECT",
@@ -314,11 +329,11 @@ class SliceReader:
             found=len(data),
         )
 
-    def _get_range(self, place: BatchPlace, key: str, offset: int, length: int, is_data: bool) -> Any:
-        if is_data and not self.is_near:
-            with self._gate:
-                data = place.store.get_range(key, offset, length)
-        else:
-            data = place.store.get_range(key, offset, length)
+    def _get_range(self, place: BatchPlace, key: str, offset: int, length: int, reading: Reading) -> Any:
+        begun = time.monotonic()
+        # With several reads under way, the one that began last tells when all of them should be done.
+        reading.late_at = begun + self.hedger.late_after(length)
+        data = place.store.get_range(key, offset, length)
+        self.hedger.note(length, time.monotonic() - begun)
         self.stats.add(len(data) if data is not None else 0)
         return data

@@ -4,6 +4,7 @@ clearly why it cannot go on. Method: stores in memory that are slow, damaged or 
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import subprocess
@@ -18,7 +19,6 @@ from typing import Any
 from batchweave import BatchWeaveError, create_namespace, open_namespace
 from batchweave.hedging import Hedger
 from batchweave.namespace import Namespace
-from batchweave.threads import Pool
 from memory_store import MemoryStore
 
 ROOT = Path(__file__).parents[2]
@@ -188,23 +188,72 @@ class Reading(unittest.TestCase):
             thread.join(30)
             self.assertEqual((thread.is_alive(), seen), (False, list(range(150))))
 
-    def test_late_reads_are_hedged_within_the_budget(self) -> None:
-        pool = Pool(8, "test")
-        hedger = Hedger(pool, floor=0.005)
-        calls = []
+    def test_a_read_that_hangs_is_sent_again_within_the_budget_and_its_share_is_made_once(self) -> None:
+        for hang_at in (0, 1):  # a slice, then a slice table
+            store = MemoryStore()
+            namespace = filled(store, 100, size=300_000)
+            original, hung, released = store.get_range, [], threading.Event()
 
-        def read() -> int:
-            calls.append(1)
-            time.sleep(3 if len(calls) == 41 else 0.002)
-            return 7
+            def get_range(key: str, start: int, length: int) -> bytes | None:
+                time.sleep(0.002)
+                if key.startswith("batch/") and ("-70-" in key) and not hung and (start > 0) == bool(hang_at):
+                    hung.append(key)
+                    released.wait(20)
+                return original(key, start, length)
 
-        for _ in range(40):
-            self.assertEqual(hedger.read(1_000, read), 7)
-        late = time.monotonic()
-        self.assertEqual(hedger.read(1_000, read), 7)
-        self.assertLess(time.monotonic() - late, 2, "the second read answered")
-        self.assertLessEqual(hedger.sent, 5)
-        pool.close()
+            store.get_range = get_range  # type: ignore[method-assign]
+            made: list[int] = []
+            begun = time.monotonic()
+            with namespace.consumer({"dp": 2}, 0, environment={}, finish=lambda share: made.append(share.iteration)) as consumer:
+                seen = [share.iteration for share in consumer]
+                sent = consumer.reader.hedged_reads
+                spent = time.monotonic() - begun
+                released.set()
+                time.sleep(0.05)
+            self.assertEqual((len(hung), seen, sorted(made)), (1, list(range(100)), list(range(100))))
+            self.assertLess(spent, 15, "the second read answered")
+            self.assertTrue(1 <= sent <= 12, sent)
+
+    def test_second_reads_keep_to_their_budget(self) -> None:
+        hedger = Hedger(floor=0.005)
+        self.assertEqual(hedger.late_after(1_000), math.inf)
+        for _ in range(42):
+            hedger.note(1_000, 0.002)
+        self.assertEqual(hedger.late_after(1_000), 0.005)
+        self.assertEqual([hedger.spend() for _ in range(5)], [True, True, True, False, False])
+
+    def test_files_opened_once_give_what_careful_reads_give_and_damage_is_told(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            namespace = create_namespace(Path(folder, "ns").as_uri(), rows=4, chunks=4)
+            with namespace.producer("p") as p:
+                for step in range(70):
+                    p.append([f"{step}/{cell}".encode() * (1 + (step * cell) % 7) for cell in range(16)])
+            namespace.close()
+            for mesh, layout in (({"dp": 1}, "contiguous"), ({"dp": 3}, "contiguous"), ({"dp": 4, "cp": 2}, "zigzag")):
+                for rank in range(mesh["dp"] * mesh.get("cp", 1)):
+                    fresh = open_namespace(namespace.uri)
+                    with fresh.consumer(mesh, rank, environment={}, layout=layout) as quick:
+                        found = [[bytes(s.bytes) for s in share.slices] for share in quick]
+                        seldom = quick.reader.stats.requests
+                    slow = open_namespace(namespace.uri)
+                    slow.log.store.open = None  # type: ignore[attr-defined]
+                    with slow.consumer(mesh, rank, environment={}, layout=layout) as careful:
+                        self.assertEqual(found, [[bytes(s.bytes) for s in share.slices] for share in careful])
+                    self.assertGreater(seldom, 0)
+            victim = sorted(Path(folder, "ns", "batch").rglob("*.tgb"))[20]
+            data = bytearray(victim.read_bytes())
+            data[0] ^= 1
+            victim.write_bytes(data)
+            with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:
+                self.assertEqual(self.code(lambda: list(consumer)), "CORRUPT")
+                failed = consumer.cursor["row"]
+                data[0] ^= 1
+                victim.write_bytes(data)
+                self.assertEqual(next(consumer).cursor["row"], failed, "restored, it goes on where it failed")
+                victim.unlink()
+                consumer.close()
+            with namespace.consumer({"dp": 1}, 0, environment={}, start={"row": failed}) as consumer:
+                self.assertEqual(self.code(lambda: next(consumer)), "MISSING_OBJECT")
 
 
 class Commands(unittest.TestCase):
