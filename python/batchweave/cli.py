@@ -11,8 +11,11 @@ import re
 import sys
 from typing import Any, Sequence
 
+from .checkpoints import DEFAULT_GROUP
+from .cursor import make_cursor
+from .description import describe, format_bytes, format_seconds
 from .errors import BatchWeaveError, invalid
-from .namespace import open_namespace
+from .namespace import Namespace, open_namespace
 from .share import Share
 from .stored_json import dump_json
 
@@ -28,16 +31,7 @@ def _info(args: argparse.Namespace) -> None:
     if args.json:
         _print_json(info)
         return
-    steps, grid = info["steps"], info["grid"]
-    print(info["uri"])
-    print(f"  uuid      {info['uuid']}")
-    print(f"  grid      {grid['rows']} rows x {grid['chunks']} chunks, order {info['order']['kind']}")
-    print(f"  steps     {steps['trim']} to {steps['end']} ({'closed' if info['closed'] else 'open'})")
-    print(f"  version   {info['version']}, committed by {info['lastCommit']['by']}")
-    for producer in info["producers"][:20]:
-        print(f"  producer  {producer['id']}, epoch {producer['epoch']}, {producer['seq']} batches")
-    for c in info["checkpoints"]:
-        print(f"  checkpoint {c['group']}/{c['id']} at iteration {c['iteration']}, step {c['step']}")
+    print(describe(info))
 
 
 def digest_of(share: Share) -> str:
@@ -48,7 +42,7 @@ def digest_of(share: Share) -> str:
     return digest.hexdigest()
 
 
-def _start(args: argparse.Namespace) -> Any:
+def _start(args: argparse.Namespace, namespace: Namespace) -> Any:
     text = args.start
     if text is None:
         if args.cursor_file and os.path.exists(args.cursor_file):
@@ -62,16 +56,43 @@ def _start(args: argparse.Namespace) -> Any:
         except OSError as error:
             raise invalid(f"The cursor file {text[1:]} cannot be read: {error}.") from None
     place = re.fullmatch(r"(step|row):([0-9]{1,15})", text)
-    return {place[1]: int(place[2])} if place else text
+    if place:
+        return {place[1]: int(place[2])}
+    if re.match(r"(step|row):", text):
+        raise invalid(f'--from must be step:N or row:N with a whole number, not "{text}".', **{"from": text})
+    checkpoint = re.fullmatch(r"checkpoint(?::(.+))?", text)
+    if checkpoint:
+        return _from_checkpoint(namespace, checkpoint[1], args.checkpoint_group)
+    if not re.match(r"(earliest$|latest$|\s*[{[])", text):
+        raise invalid(
+            f'--from "{text}" is no place to start. Use earliest, latest, step:N, row:N, checkpoint, checkpoint:ID, a cursor\'s JSON, '
+            "or @FILE with one.",
+            **{"from": text},
+        )
+    return text
+
+
+def _from_checkpoint(namespace: Namespace, id: str | None, group: str) -> dict[str, Any]:
+    live = [c for c in namespace.list_checkpoints() if c.group == group]
+    for c in live:
+        if id in (None, c.id):
+            return make_cursor(namespace.uuid, c.row, c.iteration)
+    ids = [c.id for c in live]
+    has = f"It has {', '.join(ids)}." if ids else "The group has none."
+    message = f"There is no live checkpoint{f' {id}' if id else ''} in group {group} of {namespace.uri}. {has}"
+    raise BatchWeaveError("NO_CHECKPOINT", message, {**({"id": id} if id else {}), "group": group, "live": ids})
 
 
 def _save_cursor(path: str, cursor: dict[str, Any]) -> None:
     """Written whole or not at all: a crash leaves the cursor before or this one."""
-    with open(f"{path}.next", "wb") as file:
-        file.write(dump_json(cursor) + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{path}.next", path)
+    try:
+        with open(f"{path}.next", "wb") as file:
+            file.write(dump_json(cursor) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{path}.next", path)
+    except OSError as error:
+        raise invalid(f"The cursor file {path} cannot be written: {error}.", path=path) from None
 
 
 def _consume(args: argparse.Namespace) -> None:
@@ -79,9 +100,12 @@ def _consume(args: argparse.Namespace) -> None:
     settings: dict[str, Any] = {"policy": args.policy, "layout": args.layout, "rows_per_rank": args.rows_per_rank}
     if args.prefetch_bytes is not None:
         settings["prefetch_bytes_max"] = args.prefetch_bytes
+    if args.keep_last is not None and args.checkpoint_every is None:
+        raise invalid("--keep-last goes with --checkpoint-every N.")
+    every = args.checkpoint_every or 1
     namespace = open_namespace(args.uri)
     seen = total = 0
-    with namespace.consumer(sizes, args.rank, _start(args), wait_timeout=args.wait_timeout, **settings) as consumer:
+    with namespace.consumer(sizes, args.rank, _start(args, namespace), wait_timeout=args.wait_timeout, group=args.checkpoint_group, **settings) as consumer:
         place = consumer.place
         row = consumer.cursor["row"]
         print(f"rank {place.rank} of {place.world_size} ({place.text}) from row {row}", file=sys.stderr)
@@ -95,14 +119,19 @@ def _consume(args: argparse.Namespace) -> None:
             seen += 1
             total += share.nbytes
             cursor = share.next
-            if args.cursor_file and (share.iteration + 1) % (args.checkpoint_every or 1) == 0:
-                _save_cursor(args.cursor_file, share.next)
+            if (share.iteration + 1) % every == 0:
+                # The file first: it stands for the training checkpoint, which must be durable before the log keeps data for it.
+                if args.cursor_file:
+                    _save_cursor(args.cursor_file, share.next)
+                if args.checkpoint_every:
+                    namespace.checkpoint(f"iter-{share.iteration + 1}", share.next, args.checkpoint_group, args.keep_last)
             if args.iterations is not None and seen >= args.iterations:
                 break
         if args.cursor_file:
             _save_cursor(args.cursor_file, cursor)
         left = f"; {consumer.leftover_rows} rows were too few for one more iteration" if consumer.leftover_rows else ""
-        print(f"{seen} iterations, {total} bytes, waited {consumer.waited:.2f} s for data{left}", file=sys.stderr)
+        waited = format_seconds(consumer.waited)
+        print(f"{seen} iterations, {format_bytes(total)}, waited {waited} for data{left}", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -118,6 +147,20 @@ def _whole(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
 
 
+def _count(text: str) -> int:
+    if _whole(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError("it must be at least 1")
+
+
+def _size(text: str) -> int:
+    """Bytes, with k, m or g as in 64m."""
+    match = re.fullmatch(r"([0-9]{1,12})([kmg]?)", text.lower())
+    if match and int(match[1]) > 0:
+        return int(match[1]) * 1024 ** " kmg".index(match[2] or " ")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes, such as 1000, 64k or 8m")
+
+
 def _parser() -> _Parser:
     parser = _Parser(prog="python -m batchweave", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
@@ -131,16 +174,18 @@ def _parser() -> _Parser:
         consume.add_argument(f"--{axis}", type=_whole)
     consume.add_argument("--order")
     consume.add_argument("--rank", type=_whole)
-    consume.add_argument("--from", dest="start", help="earliest, latest, step:N, row:N, a cursor's JSON, or @FILE.")
+    consume.add_argument("--from", dest="start", help="earliest, latest, step:N, row:N, checkpoint[:ID], a cursor's JSON, or @FILE.")
     consume.add_argument("--policy", default="per-rank")
     consume.add_argument("--layout", default="contiguous")
     consume.add_argument("--rows-per-rank", type=_whole, default=1)
-    consume.add_argument("--prefetch-bytes", type=_whole)
+    consume.add_argument("--prefetch-bytes", type=_size)
     consume.add_argument("--wait-timeout", type=float, default=600.0)
-    consume.add_argument("--iterations", type=_whole)
+    consume.add_argument("--iterations", type=_count)
     consume.add_argument("--slices", action="store_true", help="With --json: add [step, row, chunk, sha256] of every slice.")
-    consume.add_argument("--cursor-file")
-    consume.add_argument("--checkpoint-every", type=_whole)
+    consume.add_argument("--cursor-file", help="Go on from this file if it is there; save the cursor in it.")
+    consume.add_argument("--checkpoint-every", type=_count, help="Every N iterations: save the cursor, register a checkpoint iter-K in the log.")
+    consume.add_argument("--checkpoint-group", default=DEFAULT_GROUP)
+    consume.add_argument("--keep-last", type=_count, help="Release all but the newest so many checkpoints of the group.")
     consume.add_argument("--json", action="store_true")
     consume.set_defaults(run=_consume)
     return parser

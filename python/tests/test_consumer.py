@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -289,6 +290,20 @@ class Commands(unittest.TestCase):
             self.assertEqual((ours.returncode, theirs.returncode), (0, 0), theirs.stderr + ours.stderr)
             self.assertEqual(ours.stdout, theirs.stdout, args)
             self.assertGreater(len(ours.stdout), 10)
+        ours = self.python("info", self.uri).stdout
+        theirs = subprocess.run(["node", str(command), "info", self.uri], capture_output=True, text=True).stdout
+        self.assertEqual(re.sub(r"[0-9.]+ (ms|s|min|h) ago *", "", ours), re.sub(r"[0-9.]+ (ms|s|min|h) ago *", "", theirs))
+        for place in ("step:x", "nowhere", "checkpoint:none"):
+            call = ["consume", self.uri, "--dp", "1", "--rank", "0", "--from", place, "--json"]
+            failure = subprocess.run(["node", str(command), *call], capture_output=True, text=True).stderr.splitlines()[-1]
+            self.assertEqual(json.loads(self.python(*call).stderr), json.loads(failure))
+
+    def test_checkpoints_are_registered_and_started_from(self) -> None:
+        call = ["consume", self.uri, "--dp", "4", "--rank", "0", "--json"]
+        whole = self.python(*call, "--checkpoint-every", "20", "--keep-last", "2").stdout.splitlines()
+        self.assertEqual([c.id for c in open_namespace(self.uri).list_checkpoints()], ["iter-60", "iter-40"])
+        for place, iteration in (("checkpoint", 60), ("checkpoint:iter-40", 40)):
+            self.assertEqual(self.python(*call, "--from", place).stdout.splitlines(), whole[iteration:])
 
     def test_a_cursor_file_goes_on_where_it_stopped(self) -> None:
         file = f"{self.folder}/cursor.json"
