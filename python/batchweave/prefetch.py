@@ -191,7 +191,7 @@ class Prefetch:
         for slot in self._admit():
             self._pool.post(partial(self._fetch, slot))
         # Half a line at a time where reads are quick: waking the planner for every iteration would cost more than planning it.
-        if not self._reader.is_near or (2 * len(self._slots) <= self._iterations_max and not self._is_attended):
+        if 2 * len(self._slots) <= self._iterations_max or not self._reader.is_near:
             self._room.notify()
 
     def stop(self) -> None:

@@ -215,6 +215,21 @@ class Reading(unittest.TestCase):
             self.assertLess(spent, 15, "the second read answered")
             self.assertTrue(1 <= sent <= 12, sent)
 
+    def test_while_a_trainer_computes_files_are_read_ahead_again_and_again(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            namespace = create_namespace(Path(folder, "ns").as_uri(), rows=1, durability="process-crash")
+            with namespace.producer("p") as p:
+                for _ in range(200):
+                    p.append([b"x" * 1_000])
+            namespace.close()
+            with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:
+                for share in consumer:
+                    if share.iteration < 150:
+                        time.sleep(0.004)
+                    if share.iteration in (60, 100, 149):
+                        assert consumer._prefetch is not None
+                        self.assertGreater(len(consumer._prefetch._slots), 0, "shares are in line when they are asked for")
+
     def test_second_reads_keep_to_their_budget(self) -> None:
         hedger = Hedger(floor=0.005)
         self.assertEqual(hedger.late_after(1_000), math.inf)
