@@ -102,11 +102,17 @@ class Rehearsal {
     const victim = producers.length - 1;
     const ns = await this.#until(uri, 0, producers);
     const ranks = this.#ranks(ns);
-    terminal.note(`${producers.length} producers write, ${ranks.length} ranks read`);
+    terminal.note(`producers: ${producers.length}, ranks that read: ${ranks.length}`);
     await this.#until(uri, Math.ceil(this.#steps / 4), producers);
-    await producers[victim]?.kill();
+    const one = producers[victim] as Worker;
+    await one.kill();
     const { end } = (await ns.info({ signal: stopping.signal })).steps;
-    terminal.note(`kill -9 of p${victim} with the log at step ${end}; a replacement takes over`);
+    const isKilled = (await one.ended).signal === "SIGKILL";
+    terminal.note(
+      isKilled
+        ? `kill -9 of p${victim} with the log at step ${end}; a replacement takes over`
+        : `p${victim} had finished before it could be killed: rehearse with more --steps`,
+    );
     producers[victim] = this.#producer(uri, `p${victim}`, halves[victim] as readonly string[]);
     await Promise.all(producers.map((producer) => this.#success(producer)));
     await this.#close(ns);

@@ -118,9 +118,13 @@ function readSettings({ args }: Call, { spec }: Pipeline): RunSettings {
 
 /** Asked for, or what the file is for and nobody said where to write or as whom. */
 function isRehearsal({ args }: Call, { spec }: Pipeline): boolean {
-  if (args.flag("rehearse")) return true;
-  const names = ["id", "lanes", "part", "namespace", "batches"];
-  return spec.rehearsal === true && names.every((name) => args.text(name) === undefined);
+  const told = ["id", "lanes", "part", "namespace", "batches"].filter((name) => args.text(name) !== undefined);
+  if (!args.flag("rehearse")) return spec.rehearsal === true && told.length === 0;
+  if (told.length > 0)
+    throw invalid(
+      `--${told[0]} does not go with --rehearse, which starts producers of its own. Leave one of them out.`,
+    );
+  return true;
 }
 
 /** `0,2-3` */
