@@ -32,7 +32,7 @@ class Sources(IterableDataset[torch.Tensor]):
         self.ranks = ranks
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        import pyarrow.parquet as pq
+        import pyarrow.parquet as pq  # already loaded by the rank: workers share it
 
         worker = get_worker_info()
         assert worker is not None
@@ -70,6 +70,9 @@ def idle() -> None:
 
 
 def loader(folder: str, sources: int, rank: int, ranks: int, workers: int) -> None:
+    # Imported before workers are forked, as at the head of a trainer's file, so that they share its pages.
+    import pyarrow.parquet  # noqa: F401
+
     paths = [str(Path(folder) / f"source-{i:03d}.parquet") for i in range(sources)]
     # prefetch_factor 2 is torch's default.
     batches = DataLoader(
