@@ -1,6 +1,7 @@
 /** `npm run bench -- NAME [arguments] [--json]`: every file beside this one is a benchmark and exports `run`. */
 import { readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { Usage } from "./harness/options.js";
 
 /** What a benchmark file exports. */
 interface Benchmark {
@@ -22,6 +23,9 @@ async function list(): Promise<void> {
   for (const name of names) console.log(`  ${name.padEnd(14)}${(await load(name)).summary ?? ""}`.trimEnd());
 }
 
+// A reader that went away (`| head`) is no failure of ours.
+process.stdout.on("error", (error: NodeJS.ErrnoException) => process.exit(error.code === "EPIPE" ? 0 : 1));
+
 const [name, ...args] = process.argv.slice(2);
 if (name === undefined || name === "--help") {
   await list();
@@ -32,7 +36,14 @@ if (name === undefined || name === "--help") {
   try {
     await (await load(name)).run(args);
   } catch (error) {
-    console.error(error instanceof Error ? error.stack : error);
-    process.exitCode = 1;
+    if (error instanceof Usage) {
+      const text = error.message.replace("NAME", name);
+      if (error.exit === 0) console.log(`${(await load(name)).summary ?? name}\n${text}`);
+      else console.error(text);
+      process.exitCode = error.exit;
+    } else {
+      console.error(error instanceof Error ? error.stack : error);
+      process.exitCode = 1;
+    }
   }
 }

@@ -290,7 +290,7 @@ export interface DeleteOptions extends NamespaceOptions {
 
 /**
  * Deletes every object of a namespace: first the log is closed, so that producers still running stop and say so; then `namespace.json`, so
- * that nobody opens half of one; then the rest. A fork's pins in its ancestors go last. Refused while forks share its batches. Goes on where an interrupted deletion stopped.
+ * that nobody opens half of one; then the rest. Stop producers first and wait for them: what one that still runs commits within the next 30 s may be acknowledged and lost. A fork's pins in its ancestors go last. Refused while forks share its batches. Goes on where an interrupted deletion stopped.
  */
 export async function deleteNamespace(uri: string, options: DeleteOptions = {}): Promise<{ readonly deleted: number }> {
   const backend = await openBackend(uri, options);

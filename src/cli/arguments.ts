@@ -93,7 +93,11 @@ export class Arguments {
     const value = Number(digits) * 1_024 ** " kmg".indexOf(unit.toLowerCase() || " ");
     if (digits !== undefined && Number.isSafeInteger(value) && value >= min && value <= max) return value;
     const range = max === Number.MAX_SAFE_INTEGER ? `of at least ${min}` : `from ${min} to ${max}`;
-    throw invalid(`--${option} must be a whole number ${range}, not ${JSON.stringify(text)}.`, { [option]: text });
+    const units = /\d[a-z]/i.test(text) ? " Units are k, m and g (powers of 1,024), such as 64k." : "";
+    throw invalid(
+      `--${option} must be a whole number ${range}, such as ${Math.max(min, Math.min(max, 8))}, not ${JSON.stringify(text)}.${units}`,
+      { [option]: text },
+    );
   }
 
   /** A whole number that must be given. */
@@ -107,7 +111,9 @@ export class Arguments {
     if (text === undefined) return undefined;
     const value = text.trim() === "" ? Number.NaN : Number(text);
     if (Number.isFinite(value) && value >= 0) return value;
-    throw invalid(`--${option} must be a number of at least 0, not ${JSON.stringify(text)}.`, { [option]: text });
+    throw invalid(`--${option} must be a number of at least 0, such as 0.5 or 20, not ${JSON.stringify(text)}.`, {
+      [option]: text,
+    });
   }
 
   /** `r,c` as two whole numbers, or undefined when it was not given. */

@@ -19,7 +19,7 @@ async function dispatch(argv: readonly string[], isJson: boolean): Promise<numbe
   const [name = "--help", ...rest] = argv;
   if (name === "--help" || name === "-h" || name === "help") {
     const topic = rest[0];
-    if (topic !== undefined && Object.hasOwn(commands, topic)) return await dispatch([topic, "--help"], isJson);
+    if (topic !== undefined && !topic.startsWith("-")) return await dispatch([topic, "--help"], isJson);
     const { generalHelp } = await import("./help.js");
     process.stdout.write(`${generalHelp()}\n`);
     return 0;

@@ -11,6 +11,7 @@ import type { LoadPlan, PlanBin, PlanBucket } from "./load-plan.js";
 import type { MixSchedule } from "./mix-schedule.js";
 import type { BroadcastDim, ClientPlaceTree, PlaceAxis } from "./place-tree.js";
 import type { SampleMeta } from "./sample-meta.js";
+import { checkWord } from "./spec-check.js";
 
 /** Balances one after another, each starting from the result of the one before. */
 export interface BalanceNode {
@@ -100,6 +101,7 @@ export class DGraph {
         "INVALID_ARGUMENT",
         `groupSize must be a whole number of at least 1, not ${groupSize}.`,
       );
+    checkWord("distribute", axis, ["dp", "cp", "world"]);
     return this.#with({ axis, groupSize });
   }
 
@@ -110,6 +112,8 @@ export class DGraph {
 
   /** Evens out costs. May be given several times: each starts from the result of the one before. */
   balance(method: BalanceMethod = "greedy", level: BalanceLevel = "all"): DGraph {
+    if (typeof method !== "function") checkWord("balance", method, ["greedy", "karmarkar-karp"]);
+    checkWord("balance", level, ["all", "across-ranks", "across-microbatches", "within-microbatch"]);
     return this.#with({ balance: [...this.nodes.balance, { method, level }] });
   }
 
@@ -120,6 +124,7 @@ export class DGraph {
 
   /** The trainer broadcasts along `dim`: ranks above 0 on it do not read. */
   broadcastAt(dim: BroadcastDim): DGraph {
+    checkWord("broadcastAt", dim, ["cp", "pp", "tp"]);
     return this.#with({ broadcast: [...this.nodes.broadcast, dim] });
   }
 

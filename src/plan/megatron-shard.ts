@@ -92,7 +92,12 @@ export const megatronFormat: ShardFormat = {
   async open(uri, access) {
     const prefix = uri.replace(/\.(bin|idx)$/, "");
     const idx = await openShardBytes(`${prefix}.idx`, access);
-    const header = parseHeader(await idx.read(0, headerBytes), idx.uri);
-    return new MegatronReader(idx, await openShardBytes(`${prefix}.bin`, access), header);
+    try {
+      const header = parseHeader(await idx.read(0, headerBytes), idx.uri);
+      return new MegatronReader(idx, await openShardBytes(`${prefix}.bin`, access), header);
+    } catch (error) {
+      await idx[Symbol.asyncDispose]();
+      throw error;
+    }
   },
 };

@@ -1,5 +1,5 @@
 /** Loading a pipeline from its file. */
-import { existsSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { BatchWeaveError, isBatchWeaveError } from "../index.js";
@@ -22,6 +22,8 @@ export async function loadPipeline(path: string): Promise<Pipeline> {
 async function importFile(path: string): Promise<Record<string, unknown>> {
   if (!path.startsWith("file:") && !existsSync(path))
     throw new BatchWeaveError("INVALID_ARGUMENT", `There is no file ${path}. Name the file of a pipeline.`, { path });
+  if (!path.startsWith("file:") && statSync(path).isDirectory())
+    throw new BatchWeaveError("INVALID_ARGUMENT", `${path} is a folder. Name the file of a pipeline in it.`, { path });
   try {
     return await importModule(path.startsWith("file:") ? path : pathToFileURL(resolve(path)).href);
   } catch (error) {

@@ -10,6 +10,7 @@ import { hash32 } from "./random.js";
 import type { ShardPoolSettings } from "./shard-pool.js";
 import { type ResolvedSource, resolveSource, type Source } from "./source.js";
 import type { TooLong } from "./source-loader.js";
+import { checkShape } from "./spec-check.js";
 import type { TransformPoolSettings } from "./transform-pool.js";
 
 /** Graphs of a batch: the backbone's, and another for an encoder that is balanced on its own. */
@@ -81,20 +82,12 @@ export interface Pipeline {
 
 /** Declares a pipeline; a file that `batchweave run` takes has one as its default export. */
 export function definePipeline(spec: PipelineSpec): Pipeline {
+  checkSpec(spec);
   const names = Object.keys(spec.sources);
   const refuse = (why: string): never => {
     throw new BatchWeaveError("INVALID_ARGUMENT", why);
   };
   if (names.length === 0 || names.length > 65_535) refuse(`A pipeline has 1 to 65,535 sources, not ${names.length}.`);
-  const { batch = { fill: "tokens" }, steps } = spec;
-  if ("samples" in batch && !(Number.isSafeInteger(batch.samples) && batch.samples >= 1))
-    refuse(`batch.samples must be a whole number of at least 1, not ${batch.samples}.`);
-  if (steps !== undefined && !(Number.isSafeInteger(steps) && steps >= 1))
-    refuse(`steps must be a whole number of at least 1, not ${steps}.`);
-  if (typeof spec.strategy !== "function")
-    refuse(
-      `strategy must be a function of the graph, such as (graph) => graph.balance("greedy"), not ${typeof spec.strategy}.`,
-    );
   for (const [name, { settings }] of Object.entries(spec.sources)) {
     const order = ["loader", "constructor", "consumer"];
     const places = (settings.transforms ?? []).map(({ at }) => order.indexOf(at));
@@ -104,6 +97,28 @@ export function definePipeline(spec: PipelineSpec): Pipeline {
       );
   }
   return { kind: "batchweave-pipeline", spec };
+}
+
+/** Everything that can be seen to be wrong before a source is opened. */
+function checkSpec(spec: PipelineSpec): void {
+  checkShape("pipeline", "", spec);
+  const { namespace, construct, batch, workers, buffers, sources } = spec;
+  checkShape("namespace", "namespace", namespace);
+  checkShape("grid", "namespace.grid", namespace.grid);
+  checkShape("construct", "construct", construct);
+  if (batch) checkShape("batch", "batch", batch);
+  if (workers) checkShape("workers", "workers", workers);
+  if (buffers) checkShape("buffers", "buffers", buffers);
+  for (const [name, source] of Object.entries(sources)) {
+    if (typeof source?.format?.open !== "function")
+      throw new BatchWeaveError(
+        "INVALID_ARGUMENT",
+        `sources.${name} is no source. Make it with jsonl, parquet, webdataset, megatron or iterable.`,
+      );
+    checkShape("source", `sources.${name}`, source.settings);
+    for (const [i, one] of (source.settings.transforms ?? []).entries())
+      checkShape("transform", `sources.${name}.transforms[${i}]`, one);
+  }
 }
 
 /** A pipeline whose shards are known and whose graphs are built. */

@@ -105,6 +105,8 @@ interface RunningLane {
   ended: boolean;
 }
 
+const wholePart = { index: 0, count: 1 };
+
 /** Runs a pipeline until its steps are done, its sources end, or the signal aborts (what was accepted is then still committed). */
 export async function runPipeline(
   pipeline: Pipeline,
@@ -119,6 +121,8 @@ export async function runPipeline(
   const order = target.order ?? "lanes";
   const { grid } = target;
   const shape = order === "lanes" ? { grid, order, lanes: open.resolved.lanes } : { grid };
+  // Refused before anything is created.
+  heldBy(open.resolved, order === "lanes", settings.lanes, settings.part ?? wholePart);
   const ns = await createNamespace(settings.uri ?? target.uri, shape, options);
   const report = open.report();
   const found = await ns.info({ signal: options.signal });
@@ -147,23 +151,11 @@ export async function runPipeline(
 async function openLanes(
   ns: Namespace,
   open: OpenPipeline,
-  { id = "p0", lanes, part = { index: 0, count: 1 }, producer: producing }: RunSettings,
+  { id = "p0", lanes, part = wholePart, producer: producing }: RunSettings,
   signal: AbortSignal | undefined,
 ): Promise<RunningLane[]> {
-  const count = open.resolved.lanes;
   const isLanes = ns.order.kind === "lanes";
-  const held = isLanes ? [...new Set(lanes ?? Array.from({ length: count }, (_, k) => k))] : [part.index];
-  const of = isLanes ? count : part.count;
-  const bad = held.filter((k) => !(Number.isSafeInteger(k) && k >= 0 && k < of));
-  if (bad.length > 0 || held.length === 0) {
-    throw new BatchWeaveError(
-      "INVALID_ARGUMENT",
-      isLanes
-        ? `Lanes go from 0 to ${of - 1}; ${bad.length > 0 ? bad.join(", ") : "an empty list"} cannot be held.`
-        : `A part is an index below its count, such as 0 of ${of}, not ${part.index}.`,
-      { lanes: held },
-    );
-  }
+  const { held, of } = heldBy(open.resolved, isLanes, lanes, part);
   return await Promise.all(
     held.map(async (k) => {
       const producer = await ns.producer({ ...producing, id: isLanes ? `lane-${k}` : id, signal });
@@ -177,6 +169,26 @@ async function openLanes(
       }
       return { producer, planner, ended: false };
     }),
+  );
+}
+
+/** What a process holds of how many lanes or parts. */
+function heldBy(
+  { lanes: count }: ResolvedPipeline,
+  isLanes: boolean,
+  lanes: RunSettings["lanes"],
+  part: NonNullable<RunSettings["part"]>,
+): { readonly held: readonly number[]; readonly of: number } {
+  const held = isLanes ? [...new Set(lanes ?? Array.from({ length: count }, (_, k) => k))] : [part.index];
+  const of = isLanes ? count : part.count;
+  const bad = held.filter((k) => !(Number.isSafeInteger(k) && k >= 0 && k < of));
+  if (bad.length === 0 && held.length > 0) return { held, of };
+  throw new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    isLanes
+      ? `Lanes go from 0 to ${of - 1}; ${bad.length > 0 ? bad.join(", ") : "an empty list"} cannot be held.`
+      : `A part is an index and how many parts there are, the index below the number, such as 0/2, not ${part.index}/${of}.`,
+    { lanes: held },
   );
 }
 

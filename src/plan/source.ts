@@ -93,9 +93,10 @@ export async function resolveSource(
     await Promise.all(source.shards.map((shard) => expandShard(shard, source.format.name, access)))
   ).flat();
   if (shards.length === 0) {
+    const why = source.shards.length === 0 ? "its list is empty" : `nothing matches ${source.shards.join(", ")}`;
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
-      `Source ${name} has no shards: nothing matches ${source.shards.join(", ")}. Check the path and the pattern.`,
+      `Source ${name} has no shards: ${why}. Check the path and the pattern.`,
       { source: name, shards: source.shards },
     );
   }
@@ -142,7 +143,7 @@ async function expandPath(glob: string): Promise<string[]> {
   } catch (cause) {
     throw new BatchWeaveError(
       "MISSING_OBJECT",
-      `The folder ${folder} of the pattern ${glob} cannot be listed.`,
+      `The folder ${folder} of the pattern ${glob} cannot be listed (${(cause as NodeJS.ErrnoException).code}). Check the path in the pipeline's file; a relative one begins at the working directory, new URL("./data/*", import.meta.url) at the file.`,
       { folder },
       cause,
     );

@@ -63,7 +63,9 @@ class TarReader implements ShardReader {
     let [header, longName]: [number, string | undefined] = [at, undefined];
     for (;;) {
       const block = await this.#ahead.slice(header, blockBytes, signal);
-      if (block.length === 0 || block.every((byte) => byte === 0)) return undefined;
+      // An archive that was cut between two files looks whole but for its last blocks.
+      if (block.length === 0) throw this.#damaged("it ends without the empty blocks that close an archive");
+      if (block.every((byte) => byte === 0)) return undefined;
       if (block.length < blockBytes) throw this.#damaged("it ends inside a header");
       this.#check(block);
       const size = numberAt(block, 124, 12);

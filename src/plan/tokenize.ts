@@ -4,6 +4,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { importPeer } from "./peer.js";
 import type { PreparedSample } from "./prepared-sample.js";
+import { checkWord } from "./spec-check.js";
 import { type Placement, type Transform, transform } from "./transform.js";
 
 /** Which tokenizer: a Hugging Face `tokenizer.json`, an encoding of tiktoken, or plain UTF-8 bytes (no package needed). */
@@ -97,6 +98,7 @@ function tokenizeWith(
 export function tokenize(settings: TokenizeSettings): Transform {
   const { at, ...options } = settings;
   const { tokenizer } = options;
+  checkWord("tokenizer.kind", tokenizer?.kind, ["huggingface", "tiktoken", "bytes"]);
   const plain = tokenizer.kind === "huggingface" ? { ...tokenizer, file: String(tokenizer.file) } : tokenizer;
   return transform(new URL("./tokenize.js", import.meta.url), "tokenizeText", { ...options, tokenizer: plain }, { at });
 }

@@ -6,7 +6,7 @@ import { Worker } from "node:worker_threads";
 import { BatchWeaveError, type Env } from "../index.js";
 import type { Transform } from "./transform.js";
 import { type ChainInput, type ChainOutput, runChain } from "./transform-chain.js";
-import type { WorkerTask } from "./transform-worker.js";
+import type { StrayFailure, WorkerTask } from "./transform-worker.js";
 
 /** Limits of a {@link TransformPool}. */
 export interface TransformPoolSettings {
@@ -34,9 +34,15 @@ interface Thread {
   readonly worker: Worker;
   readonly progress: Int32Array;
   task: Task | undefined;
+  /** Groups it has finished. */
+  done: number;
   /** Which samples of the task are running, and what was last seen of its progress. */
   running: number[];
   seen: { readonly begun: number; readonly count: number; readonly atMs: number; readonly rss: number };
+}
+
+function warnOfStray(reason: string): void {
+  process.emitWarning(`A thread for transforms ${reason}, outside of any sample. Await everything a transform starts.`);
 }
 
 /** Starting a thread and loading its modules may take so long, whatever a sample may. */
@@ -105,10 +111,14 @@ export class TransformPool implements AsyncDisposable {
       worker,
       progress: new Int32Array(shared),
       task: undefined,
+      done: 0,
       running: [],
       seen: { begun: -1, count: -1, atMs: 0, rss: 0 },
     };
-    worker.on("message", (outputs: ChainOutput[]) => this.#finish(thread, outputs));
+    worker.on("message", (message: ChainOutput[] | StrayFailure) => {
+      if ("stray" in message) warnOfStray(`had a failure: ${message.stray}`);
+      else this.#finish(thread, message);
+    });
     worker.on("error", (error: NodeJS.ErrnoException) => {
       const isMemory = error.code === "ERR_WORKER_OUT_OF_MEMORY";
       this.#lose(
@@ -153,6 +163,7 @@ export class TransformPool implements AsyncDisposable {
     const { task, running } = thread;
     if (!task) return;
     thread.task = undefined;
+    thread.done++;
     running.forEach((i, k) => {
       task.outputs[i] = outputs[k];
     });
@@ -166,8 +177,17 @@ export class TransformPool implements AsyncDisposable {
     void thread.worker.terminate();
     const { task, running } = thread;
     thread.task = undefined;
-    if (!task || this.#closed) return;
-    if (Atomics.load(thread.progress, 1) === thread.seen.begun) {
+    if (this.#closed) return;
+    const hasBegun = task !== undefined && Atomics.load(thread.progress, 1) !== thread.seen.begun;
+    if (!hasBegun && thread.done > 0) {
+      // Something that an earlier transform started and did not wait for: its sample is through, and nobody's else is to blame.
+      warnOfStray(reason);
+      if (task) this.#queue.unshift(task);
+      this.#pump();
+      return;
+    }
+    if (!task) return;
+    if (!hasBegun) {
       const message = `A thread for transforms could not begin its work: it ${reason}. Check the modules of ${task.chain.map((step) => step.name).join(", ")}.`;
       task.reject(new BatchWeaveError("INVALID_ARGUMENT", message));
       return;

@@ -9,18 +9,31 @@ export interface WorkerTask {
   readonly inputs: readonly ChainInput[];
 }
 
+/** Something failed in the thread outside of any sample. */
+export interface StrayFailure {
+  readonly stray: string;
+}
+
 const progress = new Int32Array((workerData as { progress: SharedArrayBuffer }).progress);
 
-/** Buffers that belong to a value alone and can move instead of being copied. */
-function ownBuffers(value: unknown, found: Set<ArrayBuffer> = new Set()): Set<ArrayBuffer> {
-  if (ArrayBuffer.isView(value)) {
-    const { buffer } = value;
-    if (buffer instanceof ArrayBuffer && buffer.byteLength === value.byteLength) found.add(buffer);
-  } else if (Array.isArray(value)) for (const item of value) ownBuffers(item, found);
-  else if (typeof value === "object" && value !== null)
-    for (const item of Object.values(value)) ownBuffers(item, found);
-  return found;
+/** The output, or why it cannot be sent: functions and handles do not travel between threads. */
+function sendable(output: ChainOutput, chain: readonly Transform[]): ChainOutput {
+  try {
+    structuredClone(output);
+    return output;
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    return { error: `${chain.at(-1)?.name}: its value cannot leave its thread: ${reason}`, ms: output.ms, bytes: [] };
+  }
 }
+
+// What a transform started and did not wait for fails at any time, maybe during another sample, which is not to blame for it. A sample that
+// waits for it for ever hangs, and is found by that.
+const tellStray = (error: unknown): void => {
+  parentPort?.postMessage({ stray: error instanceof Error ? error.message : String(error) } satisfies StrayFailure);
+};
+process.on("uncaughtException", tellStray);
+process.on("unhandledRejection", tellStray);
 
 parentPort?.on("message", async ({ chain, inputs }: WorkerTask) => {
   const outputs: ChainOutput[] = [];
@@ -31,5 +44,10 @@ parentPort?.on("message", async ({ chain, inputs }: WorkerTask) => {
     Atomics.add(progress, 1, 1);
     outputs.push(await runChain(chain, input));
   }
-  parentPort?.postMessage(outputs, [...ownBuffers(outputs)]);
+  // Copied, not moved: a transform may return the same array twice, and must not find it emptied.
+  try {
+    parentPort?.postMessage(outputs);
+  } catch {
+    parentPort?.postMessage(outputs.map((output) => sendable(output, chain)));
+  }
 });

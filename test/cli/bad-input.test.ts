@@ -66,6 +66,15 @@ test("a link to nowhere: refused, not tried for ever", () => {
 
 test("a negative number", () => refused("INVALID_ARGUMENT", /--rows needs a value/, "create", good, "--rows", "-1"));
 
+test("a number that is none says what would be one", async () => {
+  await refused("INVALID_ARGUMENT", /at least 1, such as 8, not "two"/, "create", good, "--rows", "two");
+  await refused("INVALID_ARGUMENT", /Units are k, m and g/, "produce", good, "--id", "p0", "--bytes", "64q");
+  await refused("INVALID_ARGUMENT", /--interval must be a number/, "info", good, "--interval", "soon");
+});
+
+test("help of a command that is none", () =>
+  refused("INVALID_ARGUMENT", /There is no command "nosuch"/, "help", "nosuch"));
+
 test("a row that is none", () =>
   refused("INVALID_ARGUMENT", /step:N or row:N/, "consume", good, "--dp", "4", "--rank", "0", "--from", "row:-3"));
 

@@ -362,6 +362,19 @@ describe("close and delete", () => {
     expect((await run("delete", gone, "--yes", "--json")).error?.code).toBe("NO_NAMESPACE");
   });
 
+  test("a closed log is not opened: what was written before is done, anything more is refused, and nothing changes", async () => {
+    const closed = space.uri("closed");
+    await must("create", closed, "--rows", "1");
+    await must("produce", closed, "--id", "p", "--batches", "2", "--bytes", "10", "--close");
+    const before = space.snapshot("closed");
+    const [again] = (await must("produce", closed, "--id", "p", "--batches", "2", "--json")).lines;
+    expect(again).toMatchObject({ producer: "p", epoch: 1, from: 2, to: 2 });
+    const more = await run("produce", closed, "--id", "p", "--batches", "3", "--json");
+    expect([more.status, more.error?.code]).toEqual([1, "CLOSED"]);
+    expect((await run("produce", closed, "--id", "q", "--json")).error?.code).toBe("CLOSED");
+    expect(space.snapshot("closed")).toEqual(before);
+  });
+
   test("at a terminal, delete asks for the URI and takes nothing else", async () => {
     const asked = space.uri("asked");
     await must("create", asked, "--rows", "1");

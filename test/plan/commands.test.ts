@@ -86,6 +86,17 @@ test("what is wrong is said", { timeout: 60_000 }, async (context) => {
     [['graph.balance("greedy")', "graph.mix({ web: 1 })"], "mix takes a schedule"],
     [['graph.balance("greedy")', "graph.balance(() => [0])"], "returned 1 bins for 20 samples"],
     [['graph.balance("greedy")', "graph.cost(() => NaN).balance()"], "The cost function gave NaN for sample"],
+    [["steps: 6,", "stesp: 6,"], "There is no option stesp; a pipeline has namespace, sources"],
+    [["lanes: 2 }", "lanes: 0 }"], "namespace.lanes must be a whole number of at least 1, not 0"],
+    [
+      ["transforms })", 'transforms, onFault: "skp" })'],
+      'sources.web.onFault must be "skip" or "retry" or "stop", not "skp"',
+    ],
+    [["transforms })", "transforms, epoch: 1 })"], "There is no option sources.web.epoch"],
+    [['"greedy"', '"gready"'], 'balance takes "greedy" or "karmarkar-karp", not "gready"'],
+    [["threads: 1", "threads: -1"], "workers.threads must be a whole number of at least 0, not -1"],
+    [["construct: { seqLength: 512, microbatches: 2 },", ""], "construct is missing"],
+    [["./web-*.jsonl", "./nowhere/*.jsonl"], "cannot be listed (ENOENT). Check the path"],
     [['new URL("./log", import.meta.url).href', '"ftp://there/log"'], 'no store for "ftp:"'],
   ];
   for (const [[from, to], said] of wrong) {

@@ -36,3 +36,20 @@ export function sum(value) {
   for (let i = 0; i < 2_000_000; i++) total += (i * value.n) % 7;
   return { tokens: [total] };
 }
+
+const shared = Int32Array.of(1, 2, 3);
+
+/** Gives the same array every time. */
+export function same() {
+  return { tokens: shared };
+}
+
+/** Leaves failures behind that nobody waits for; at 5 gives what cannot leave its thread. @param {{ n: number }} value */
+export function careless(value) {
+  if (value.n === 1) void Promise.reject(new Error("nobody waits for me"));
+  if (value.n === 2)
+    setTimeout(() => {
+      throw new Error("too late");
+    }, 1);
+  return value.n === 5 ? { tokens: [1], call: () => 1 } : { tokens: [value.n] };
+}

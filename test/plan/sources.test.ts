@@ -212,6 +212,19 @@ describe("faults", () => {
     }
   });
 
+  test("an archive that was cut between two files is not taken for whole", async () => {
+    const folder = dataFolder();
+    const { source } = (await everyFormat(folder))["webdataset"]!;
+    const path = join(folder, "web-1.tar");
+    const bytes = readFileSync(path);
+    // The system's tar pads with zeros to 10 KiB: back to the last byte that says anything, then to the end of its block.
+    const last = bytes.findLastIndex((byte) => byte !== 0);
+    truncateSync(path, Math.ceil((last + 1) / 512) * 512);
+    await expect(read(source)).rejects.toThrow(/without the empty blocks that close an archive/);
+    truncateSync(path, 0);
+    await expect(read(source)).rejects.toThrow(/failed at shard/);
+  });
+
   test("a shard that is away for a moment is retried; a source that is gone ends, recorded", async () => {
     const folder = dataFolder();
     writeJsonl(folder, "a", [10]);

@@ -80,6 +80,28 @@ describe("the pool", () => {
     for (const i of [0, 2, 3, 5, 7]) expect(outputs[i]).toEqual({ tokens: [i, i + 1] });
   });
 
+  test("an array may be given twice; what cannot leave its thread fails alone; what fails later is nobody's fault", async (context) => {
+    needBuild(context);
+    await using pool = new TransformPool(systemEnv, { threads: 1 }, workerUrl);
+    const warnings: string[] = [];
+    const hear = (warning: Error): number => warnings.push(warning.message);
+    process.on("warning", hear);
+    const inputs = numbers(8).map((value, i) => ({ source: "s", id: String(i), value }));
+    for (let round = 0; round < 2; round++) {
+      const outputs = await pool.run([transform(odd, "same")], inputs);
+      for (const { value } of outputs) expect(value).toEqual({ tokens: Int32Array.of(1, 2, 3) });
+    }
+    for (let round = 0; round < 3; round++) {
+      const outputs = await pool.run([transform(odd, "careless")], inputs);
+      expect(outputs.flatMap(({ error }, i) => (error === undefined ? [] : [i]))).toEqual([5]);
+      expect(outputs[5]?.error).toMatch(/careless: its value cannot leave its thread/);
+      await systemEnv.sleep(50);
+    }
+    process.off("warning", hear);
+    expect(warnings.some((text) => text.includes("nobody waits for me"))).toBe(true);
+    expect(warnings.some((text) => text.includes("too late"))).toBe(true);
+  });
+
   test("memory outside the heap is watched too", async (context) => {
     needBuild(context);
     const limits = { timeoutMs: 20_000, growthBytesMax: 268_435_456 };

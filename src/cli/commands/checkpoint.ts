@@ -10,7 +10,11 @@ async function run(call: Call): Promise<undefined> {
   if (action === "list") await list(call);
   else if (action === "release" && id !== undefined) await release(call, id);
   else if (action === "release") throw invalid("Which checkpoint? batchweave checkpoint URI release ID.");
-  else throw invalid(`checkpoint can list or release, not ${JSON.stringify(action)}.`, { action });
+  else
+    throw invalid(
+      `checkpoint can list or release, not ${JSON.stringify(action)}: batchweave checkpoint URI list, or URI release ID.`,
+      { action },
+    );
   return undefined;
 }
 

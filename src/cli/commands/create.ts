@@ -10,7 +10,7 @@ export function orderText(order: Namespace["order"]): string {
 }
 
 async function run({ args, terminal, metrics, stopping }: Call): Promise<undefined> {
-  const grid = { rows: args.requiredInteger("rows"), chunks: args.integer("chunks") ?? 1 };
+  const grid = { rows: args.requiredInteger("rows", { min: 1 }), chunks: args.integer("chunks", { min: 1 }) ?? 1 };
   const order = args.word("order", ["commit", "lanes"]);
   const lanes = args.integer("lanes");
   if (lanes !== undefined && order !== "lanes") throw invalid("--lanes goes with --order lanes only.", { lanes });

@@ -7,6 +7,7 @@ import { orderText } from "./create.js";
 const producersShownMax = 20;
 
 async function run({ args, terminal, open, stopping, env, metrics }: Call): Promise<undefined> {
+  const intervalMs = 1_000 * (args.number("interval") ?? 1);
   const ns = await open();
   const { signal } = stopping;
   if (!args.flag("watch")) {
@@ -14,7 +15,6 @@ async function run({ args, terminal, open, stopping, env, metrics }: Call): Prom
     terminal.result(info, () => describe(info, env).join("\n"));
     return undefined;
   }
-  const intervalMs = 1_000 * (args.number("interval") ?? 1);
   let before = { version: -1, end: 0, atMs: env.monotonic() };
   while (!signal.aborted) {
     const info = await ns.info({ detail: true, signal }).catch(ifStopped(signal));
