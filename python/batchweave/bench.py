@@ -148,7 +148,7 @@ def bench_memory(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
         "namespace = open_namespace(sys.argv[1])\nbase = most = rss()\n"
         "consumer = namespace.consumer({'dp': 1}, 0, environment={}, prefetch_bytes_max=int(sys.argv[2]),"
         " prefetch_iterations_max=1000)\n"
-        "for share in consumer: time.sleep(0.002); most = max(most, rss())\n"
+        "for share in consumer: time.sleep(0.005); most = max(most, rss())\n"
         "print(most - base)"
     )
     results = []
