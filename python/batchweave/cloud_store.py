@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import Any, Callable, Sequence, TypeVar
 
 from .errors import BatchWeaveError, invalid
 from .store import LIST_PAGE_MAX, Body, assert_key, join_body
 
 T = TypeVar("T")
+
+_S3_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_CONNECTION_STRING or AZURE_STORAGE_ACCOUNT with its key, SAS or login",
+}
 
 
 def open_cloud_store(uri: str, **settings: Any) -> "CloudStore":
@@ -22,6 +30,8 @@ def open_cloud_store(uri: str, **settings: Any) -> "CloudStore":
     prefix = prefix.strip("/")
     if not bucket:
         raise invalid(f'"{uri}" names no bucket; write {scheme.lower()}://bucket/prefix')
+    if scheme.lower() == "s3" and not _S3_BUCKET.fullmatch(bucket):
+        raise invalid(f'"{bucket}" in {uri} is not a bucket\'s name (3 to 63 of a-z 0-9 . -); write s3://bucket/prefix', uri=uri)
     try:
         from obstore import store as stores
     except ImportError:
@@ -209,13 +219,29 @@ class CloudStore:
             raise self._failure(error, doing, key) from error
 
     def _failure(self, error: Exception, doing: str, key: str) -> BatchWeaveError:
-        first = str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__
-        code, remedy = "STORE_UNAVAILABLE", "try again"
-        if isinstance(error, (self._e.PermissionDeniedError, self._e.UnauthenticatedError)):
-            code, remedy = "STORE_DENIED", "check the credentials and what they may do on the bucket"
+        text = str(error).strip() or type(error).__name__
+        first = re.sub(r" in [0-9.]+ ?[mµn]?s\b", "", text.splitlines()[0])[:300]
+        answer = re.search(r"<Code>([^<]{1,80})</Code>", text)
+        variables = _CREDENTIALS[self.uri.partition(":")[0]]
+        code, what, remedy = "STORE_UNAVAILABLE", first, "try again"
+        if re.search(r"169\.254\.169\.254|metadata\.google|/latest/api/token", text):
+            # Without credentials obstore asks the machine's own service for them. One that refuses has none; one that does not
+            # answer may yet: that is tried again.
+            code = "STORE_DENIED" if re.search(r"status code: 40[0134]", text) else code
+            what = "there are no credentials, and the machine's own service gave none"
+            remedy = f"set {variables}, or run with a role"
+        elif isinstance(error, (self._e.PermissionDeniedError, self._e.UnauthenticatedError)):
+            code, what = "STORE_DENIED", f"it was denied ({answer[1]})" if answer else first
+            remedy = f"check {variables} and what they may do on the bucket"
         elif isinstance(error, self._absent):
             code, remedy = "STORE_DENIED", "check that the bucket exists and that the endpoint is right"
-        return BatchWeaveError(code, f"cannot {doing} {self.uri}/{key}: {first}; {remedy}", {"key": key})
+        elif "error sending request" in text:
+            what, remedy = "the server cannot be reached", "check the endpoint, the network and the server"
+            where = re.search(r"https?://[^/\s]+", text)
+            what += f" at {where[0]}" if where else ""
+        elif answer:
+            what = f"the store answered {answer[1]}"
+        return BatchWeaveError(code, f"cannot {doing} {self.uri}/{key}: {what}; {remedy}", {"key": key})
 
 
 class _Absent(Exception):

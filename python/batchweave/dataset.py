@@ -134,7 +134,7 @@ class StreamingDataset(_Base):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from what `state_dict` gave, on this or any other mesh."""
         info = _worker_info()
-        if "workers" in state:
+        if isinstance(state, dict) and "workers" in state:
             if info is None or info.num_workers != state["workers"]:
                 raise invalid(
                     f"This state was saved by one of {state['workers']} workers and can only be loaded by as many. Save with "

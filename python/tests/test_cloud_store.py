@@ -4,10 +4,12 @@ Method: the stub of python/tools on loopback, which answers as it is told; needs
 """
 from __future__ import annotations
 
+import http.server
 import importlib.util
 import os
 import shutil
 import subprocess
+import threading
 import unittest
 import urllib.request
 from pathlib import Path
@@ -79,6 +81,33 @@ class OnAStub(unittest.TestCase):
         with self.assertRaises(BatchWeaveError) as caught:
             self.store.create("status-403", b"x")
         self.assertEqual(caught.exception.code, "STORE_DENIED")
+
+    def test_failures_say_what_to_check(self) -> None:
+        def failure(uri: str, **env: str) -> BatchWeaveError:
+            with mock.patch.dict(os.environ, env), self.assertRaises(BatchWeaveError) as caught:
+                open_store(uri).get("a")
+            return caught.exception
+
+        gone = failure("s3://bucket/x", AWS_ENDPOINT_URL="http://127.0.0.1:1")
+        self.assertEqual((gone.code, "cannot be reached at http://127.0.0.1:1" in gone.message), ("STORE_UNAVAILABLE", True))
+        self.assertEqual(failure("s3://b/x").code, "INVALID_ARGUMENT")
+
+        class Denying(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(403)
+                self.end_headers()
+                self.wfile.write(b"<Error><Code>InvalidAccessKeyId</Code><Message>no</Message></Error>")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with http.server.HTTPServer(("127.0.0.1", 0), Denying) as server:
+            thread = threading.Thread(target=server.handle_request)
+            thread.start()
+            denied = failure("s3://bucket/x", AWS_ENDPOINT_URL=f"http://127.0.0.1:{server.server_port}")
+            thread.join()
+        self.assertEqual(denied.code, "STORE_DENIED")
+        self.assertIn("it was denied (InvalidAccessKeyId); check AWS_ACCESS_KEY_ID", denied.message)
 
     def test_a_namespace_is_written_and_read(self) -> None:
         namespace = create_namespace("s3://bucket/run", rows=2)

@@ -87,6 +87,7 @@ class Plain(Files):
         state = dataset.state_dict()
         self.assertEqual(self.code(lambda: dataset.load_state_dict({**state, "batchweave": 2})), "UNSUPPORTED_FORMAT")
         self.assertEqual(self.code(lambda: dataset.load_state_dict({"epoch": 3})), "INVALID_ARGUMENT")
+        self.assertEqual(self.code(lambda: dataset.load_state_dict(None)), "INVALID_ARGUMENT")  # type: ignore[arg-type]
         dataset.load_state_dict({"batchweave": 1, "namespace": "another", "row": 0, "iteration": 0})
         self.assertEqual(self.code(lambda: next(iter(dataset))), "WRONG_NAMESPACE")
         self.assertEqual(self.code(lambda: self.dataset(decode="pickle")), "INVALID_ARGUMENT")

@@ -20,7 +20,7 @@ export function waitTimeout(
   const until = wanted.lastStep > missing ? ` to ${wanted.lastStep}` : "";
   return new BatchWeaveError(
     "WAIT_TIMEOUT",
-    `Waited ${seconds(waitedMs)} for step ${missing}${until} (iteration ${wanted.iteration}): the head is version ${manifest.version} with steps up to ${manifest.steps.end - 1}, and nothing was committed for ${seconds(idleMs)}. ${describeProducers(manifest)} ${hint(manifest, lane)}`,
+    `Waited ${seconds(waitedMs)} for step ${missing}${until} (iteration ${wanted.iteration}): the head is version ${manifest.version} with ${manifest.steps.end > 0 ? `steps up to ${manifest.steps.end - 1}` : "no step yet"}, and nothing was committed for ${seconds(idleMs)}. ${describeProducers(manifest)} ${hint(manifest, lane)}`,
     {
       missing,
       lastStep: wanted.lastStep,
