@@ -207,6 +207,7 @@ class Consumer:
                             watch_starvation(self._log, wanted.last_step, waited, self._group)
                         finally:
                             prefetch.changed.acquire()
+                prefetch.want_more()
                 prefetch.changed.wait(min(max(0.001, self._wait_timeout - waited), _STARVATION_LOOK_S))
 
     def close(self) -> None:

@@ -184,6 +184,10 @@ class Prefetch:
         """The first iteration in line; call with `changed` held."""
         return self._slots[0] if self._slots else None
 
+    def want_more(self) -> None:
+        """Nothing is in line and somebody waits: whoever plans looks again. Call with `changed` held."""
+        self._room.notify()
+
     def take(self) -> None:
         """Takes the first iteration out; its bytes are the caller's from now on. Call with `changed` held."""
         self._asked_at = time.monotonic()
@@ -191,7 +195,7 @@ class Prefetch:
         for slot in self._admit():
             self._pool.post(partial(self._fetch, slot))
         # Half a line at a time where reads are quick: waking the planner for every iteration would cost more than planning it.
-        if 2 * len(self._slots) <= self._iterations_max or not self._reader.is_near:
+        if 2 * len(self._slots) <= self._iterations_max or not self._reader.is_near or self._pool.is_waiting:
             self._room.notify()
 
     def stop(self) -> None:
@@ -208,9 +212,10 @@ class Prefetch:
             while True:
                 with self.changed:
                     self._is_planning = False
-                    # No further ahead than one that waits for room: what is prepared is held in memory too.
-                    while len(self._slots) >= self._iterations_max or self._is_full or self._is_attended:
-                        self._wait()
+                    # No further ahead than one that waits for room: what is prepared is held in memory too. Nobody tells when a
+                    # trainer goes to work: that is looked for.
+                    while (is_attended := self._is_attended) or len(self._slots) >= self._iterations_max or self._is_full:
+                        self._wait(is_looking=is_attended)
                     self._check()
                     self._is_planning = True
                     plan = self.wanted = self._plan_next()
@@ -221,7 +226,7 @@ class Prefetch:
                         self.leftover_rows = max(0, end - plan.row)
                         self.changed.notify_all()
                         while self._pool.is_waiting:
-                            self._wait()
+                            self._wait(is_looking=True)
                     return
                 slot = Slot(plan, manifest)
                 with self.changed:
@@ -250,9 +255,9 @@ class Prefetch:
         if self._is_stopped:
             raise _Stopped
 
-    def _wait(self, timeout: float | None = None) -> None:
+    def _wait(self, timeout: float | None = None, is_looking: bool = False) -> None:
         self._check()
-        if self._pool.is_waiting or self._is_attended:
+        if is_looking or self._pool.is_waiting:
             self._room.wait(2 * _ABSENT_S if timeout is None else min(timeout, 2 * _ABSENT_S))
             self._pool.wake()
         else:

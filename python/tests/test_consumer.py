@@ -16,10 +16,12 @@ import time
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from batchweave import BatchWeaveError, create_namespace, open_namespace
 from batchweave.hedging import Hedger
 from batchweave.namespace import Namespace
+from batchweave.prefetch import Prefetch
 from memory_store import MemoryStore
 
 ROOT = Path(__file__).parents[2]
@@ -229,6 +231,38 @@ class Reading(unittest.TestCase):
                     if share.iteration in (60, 100, 149):
                         assert consumer._prefetch is not None
                         self.assertGreater(len(consumer._prefetch._slots), 0, "shares are in line when they are asked for")
+
+    def test_a_trainer_that_comes_and_goes_never_gets_stuck_on_files(self) -> None:
+        chance = random.Random(11)
+
+        def finish(_: Any) -> None:
+            if chance.random() < 0.1:
+                time.sleep(0.0015)  # no longer quicker than a thread
+
+        with tempfile.TemporaryDirectory() as folder:
+            namespace = create_namespace(Path(folder, "ns").as_uri(), rows=1, durability="process-crash")
+            with namespace.producer("p") as p:
+                for _ in range(100):
+                    p.append([b"x" * 1_000])
+            namespace.close()
+            original = Prefetch._is_attended.fget  # type: ignore[attr-defined]
+
+            def dawdle(prefetch: Prefetch) -> bool:
+                is_attended = original(prefetch)
+                time.sleep(0.0006)  # what is true now is not a moment later
+                return is_attended
+
+            patch = mock.patch.object(Prefetch, "_is_attended", property(dawdle))
+            patch.start()
+            self.addCleanup(patch.stop)
+            for _ in range(10):
+                limits = {"prefetch_bytes_max": chance.choice((1, 5_000, 10**8)), "prefetch_iterations_max": chance.choice((1, 5, 32))}
+                with namespace.consumer({"dp": 1}, 0, environment={}, wait_timeout=5, finish=finish, **limits) as consumer:
+                    for share in consumer:
+                        if chance.random() < 0.1:
+                            # As long as it takes until it counts as absent, more or less: where wake-ups are lost, if they are.
+                            time.sleep(chance.choice((0.0008, 0.001, 0.0012, 0.003)))
+                self.assertEqual(share.iteration, 99)
 
     def test_second_reads_keep_to_their_budget(self) -> None:
         hedger = Hedger(floor=0.005)
