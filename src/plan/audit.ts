@@ -2,7 +2,7 @@
  * Audit of a pipeline's log: reads back what was written, walks the sources again, and compares. Lost: a sample that its lane has passed and no
  * batch holds. Repeated: one that is held more often than its source gave it.
  */
-import { type Env, type LineageSample, type Namespace, systemEnv } from "../index.js";
+import { type Env, isBatchWeaveError, type LineageSample, type Namespace, systemEnv } from "../index.js";
 import type { Fault } from "./fault.js";
 import type { BatchNotes } from "./lane-planner.js";
 import { decodeLaneState, type LaneState } from "./lane-state.js";
@@ -22,6 +22,8 @@ export interface PipelineAudit {
   readonly repeated: number;
   /** Left out by policy, each recorded in lineage. */
   readonly skipped: number;
+  /** Sources that cannot be read again as they were: nothing can be said about their samples. */
+  readonly unaudited: readonly { readonly source: string; readonly reason: string }[];
   /** Some lost or repeated samples by name. */
   readonly examples: readonly string[];
 }
@@ -72,16 +74,22 @@ async function compare(
   held: Map<string, number>,
   env: Env,
   signal: AbortSignal | undefined,
-): Promise<Pick<PipelineAudit, "lost" | "repeated" | "examples">> {
+): Promise<Pick<PipelineAudit, "lost" | "repeated" | "examples" | "unaudited">> {
   const given = new Map<string, number>();
+  const unaudited = new Map<string, string>();
   await using pool = new ShardPool({ env });
   for (const { lane, lanes, positions } of states) {
     for (const [i, source] of sources.entries()) {
       const until = JSON.stringify(positions[i]);
-      if (until !== undefined)
-        await walk(source, new SourceCursor(source, pool, env, { seed, lane, lanes }), until, given, signal);
+      if (until === undefined || unaudited.has(source.name)) continue;
+      const cursor = new SourceCursor(source, pool, env, { seed, lane, lanes });
+      const reason = await walk(source, cursor, until, { given, held }, signal);
+      if (reason !== undefined) unaudited.set(source.name, reason);
     }
   }
+  for (const name of unaudited.keys())
+    for (const counts of [given, held])
+      for (const key of [...counts.keys()]) if (key.startsWith(`${name} `)) counts.delete(key);
   let [lost, repeated] = [0, 0];
   const examples: string[] = [];
   for (const key of new Set([...given.keys(), ...held.keys()])) {
@@ -90,18 +98,33 @@ async function compare(
     else repeated += difference;
     if (difference !== 0 && examples.length < examplesMax) examples.push(key);
   }
-  return { lost, repeated, examples };
+  return { lost, repeated, examples, unaudited: [...unaudited].map(([source, reason]) => ({ source, reason })) };
 }
 
+/** Counts what a source gives up to a position. The reason, when it does not give what it gave: a shard is gone or damaged since. */
 async function walk(
   source: ResolvedSource,
   cursor: SourceCursor,
   until: string,
-  given: Map<string, number>,
+  { given, held }: { readonly given: Map<string, number>; readonly held: ReadonlyMap<string, number> },
   signal: AbortSignal | undefined,
-): Promise<void> {
-  for (let item = await cursor.next(signal); item; item = await cursor.next(signal)) {
-    count(given, { source: source.name, id: item.id });
-    if (JSON.stringify(item.after) === until) return;
+): Promise<string | undefined> {
+  let met: string | undefined;
+  try {
+    for (let item = await cursor.next(signal); item; item = await cursor.next(signal)) {
+      const { id, fault } = item;
+      if (fault && fault.stage !== "sample") {
+        if (!held.has(`${source.name} ${id}`)) return fault.reason;
+        met = fault.reason;
+      }
+      count(given, { source: source.name, id });
+      if (JSON.stringify(item.after) === until) return undefined;
+    }
+    // It ended before the position that its lane had come to.
+    return met;
+  } catch (error) {
+    signal?.throwIfAborted();
+    if (isBatchWeaveError(error)) return error.message;
+    throw error;
   }
 }

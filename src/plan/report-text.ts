@@ -50,6 +50,8 @@ export function describeSummary(summary: RunSummary, audit?: PipelineAudit | und
     lines.push(
       `audit of steps ${audit.from} to ${audit.to - 1}: lost ${audit.lost}, repeated ${audit.repeated}${audit.skipped > 0 ? `, left out by policy and recorded ${audit.skipped}` : ""}`,
     );
+    for (const { source, reason } of audit.unaudited)
+      lines.push(`  not audited, because it cannot be read again as it was: ${source} (${reason})`);
     if (audit.examples.length > 0) lines.push(`  such as ${audit.examples.join(", ")}`);
   }
   return lines.join("\n");

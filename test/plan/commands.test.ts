@@ -3,7 +3,7 @@
  * with a file that is no pipeline. Method: the built command on a plain `.mjs` pipeline, as somebody without TypeScript has it.
  */
 import { execFile } from "node:child_process";
-import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, type TestContext, test } from "vitest";
@@ -67,6 +67,21 @@ test("plan, run, stop, run again, audit", { timeout: 120_000 }, async (context) 
     audit: { lost: 0, repeated: 0, from: 0, to: 6 },
     summary: { samples: 120, mixture: [{ off: 0 }] },
   });
+});
+
+test("a shard that is gone since is no sample lost or repeated: nothing can be said about its source, and that is said", async (context) => {
+  const { folder, file } = setUp(context);
+  const names = '["web-000.jsonl", "web-001.jsonl"].map((name) => new URL(name, import.meta.url))';
+  writeFileSync(file, readFileSync(file, "utf8").replace('new URL("./web-*.jsonl", import.meta.url)', names));
+  expect(await batchweave("run", file, "--durability", "process-crash")).toMatchObject({ code: 0 });
+  for (const shard of ["web-000.jsonl", "web-001.jsonl"]) rmSync(join(folder, shard));
+  const { code, stdout } = await batchweave("run", file, "--json");
+  expect(JSON.parse(stdout)).toMatchObject({
+    batches: 0,
+    closed: true,
+    audit: { lost: 0, repeated: 0, unaudited: [{ source: "web", reason: expect.stringContaining("is not there") }] },
+  });
+  expect(code).toBe(0);
 });
 
 test("what is wrong is said", { timeout: 60_000 }, async (context) => {
