@@ -67,6 +67,11 @@ export function unlinkFile(path: string): Promise<void> {
   return new Promise((resolve, reject) => fs.unlink(path, settled(resolve, reject)));
 }
 
+/** unlink(2) without a thread: for those who know that it is short. */
+export function unlinkFileNow(path: string): void {
+  fs.unlinkSync(path);
+}
+
 /** mkdir(2) */
 export function makeDirectory(path: string): Promise<void> {
   return new Promise((resolve, reject) => fs.mkdir(path, settled(resolve, reject)));
@@ -75,6 +80,11 @@ export function makeDirectory(path: string): Promise<void> {
 /** rmdir(2) */
 export function removeDirectory(path: string): Promise<void> {
   return new Promise((resolve, reject) => fs.rmdir(path, settled(resolve, reject)));
+}
+
+/** rmdir(2) without a thread. */
+export function removeDirectoryNow(path: string): void {
+  fs.rmdirSync(path);
 }
 
 /** lstat(2) */

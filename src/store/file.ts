@@ -35,6 +35,7 @@ import {
 import { Directories } from "./file-directories.js";
 import { errno, fileError, tolerate } from "./file-error.js";
 import { BulkLanes } from "./file-lanes.js";
+import { QuietRemoval } from "./file-removal.js";
 import { TempFiles } from "./file-temp.js";
 import { collectKeys } from "./file-walk.js";
 import { assertKey } from "./key.js";
@@ -68,6 +69,12 @@ const unclippedBytesMax = 16 * 1024 * 1024;
 const bulkBytesMin = 256 * 1024;
 /** How often a directory may vanish under a write before we give up. */
 const vanishedMax = 32;
+/**
+ * Deletes that are not urgent leave empty folders so near to the root: there are few, and writers go on using them. Without this, a reclaim
+ * would take away what every producer has to make again a moment later, and sync.
+ */
+const keptLevels = 2;
+
 /** System calls a listing or a delete keeps going at once; more would crowd out reads in Node's small thread pool. */
 const parallelMax = 16;
 
@@ -102,7 +109,7 @@ export async function openFileStore(path: string, env: Env, settings: FileStoreS
     await tolerate(statPath(`${root}/.`), "ENOENT");
     const temps = new TempFiles(root, env);
     await temps.sweep(env.now());
-    return new FileStore(root, temps, durability);
+    return new FileStore(root, temps, durability, () => env.monotonic());
   } catch (e) {
     if (errno(e) === "ENOTDIR")
       throw new BatchWeaveError(
@@ -124,9 +131,11 @@ export class FileStore implements ObjectStore {
   readonly #directories: Directories;
   readonly #bulk = new BulkLanes();
   readonly #scratch: Uint8Array[] = [];
+  readonly #monotonic: () => number;
 
   /** @internal */
-  constructor(root: string, temps: TempFiles, durability: Durability) {
+  constructor(root: string, temps: TempFiles, durability: Durability, monotonic: () => number) {
+    this.#monotonic = monotonic;
     this.#root = root;
     this.#temps = temps;
     this.durability = durability;
@@ -253,9 +262,11 @@ export class FileStore implements ObjectStore {
   async delete(keys: readonly string[], options?: WriteOptions): Promise<void> {
     const paths = keys.map((key) => this.#path(key));
     const signal = options?.signal;
+    if (options?.hint === true) {
+      await this.#deleteQuietly(paths, signal);
+      return;
+    }
     const folders = new Set<string>();
-    // What nothing depends on is not urgent either: one at a time, it leaves the other cores and the journal to those who write.
-    const lanesMax = options?.hint === true ? 1 : parallelMax;
     const unlink = async (path: string): Promise<void> => {
       signal?.throwIfAborted();
       // EISDIR: a folder is not an object, so there is none under this key.
@@ -264,13 +275,31 @@ export class FileStore implements ObjectStore {
       });
       folders.add(dirname(path));
     };
-    await inParallel(paths, unlink, lanesMax);
+    await inParallel(paths, unlink);
     signal?.throwIfAborted();
     try {
-      const left = new Set(await inParallel([...folders], (folder) => this.#prune(folder), lanesMax));
-      if (options?.hint !== true) await Promise.all([...left].map((folder) => this.#directories.syncNames(folder)));
+      const left = new Set(await inParallel([...folders], (folder) => this.#prune(folder)));
+      await Promise.all([...left].map((folder) => this.#directories.syncNames(folder)));
     } catch (e) {
       throw fileError(e, "delete from", this.#root);
+    }
+  }
+
+  /** What nothing depends on is not urgent either: one at a time, it leaves the other cores and the journal to those who write. */
+  async #deleteQuietly(paths: readonly string[], signal: AbortSignal | undefined): Promise<void> {
+    const removal = new QuietRemoval(this.#monotonic);
+    const deep = new Set<string>();
+    for (const path of paths) {
+      signal?.throwIfAborted();
+      await removal.unlink(path).catch((e) => {
+        throw fileError(e, "delete", path);
+      });
+      const folder = dirname(path);
+      if (folder.slice(this.#root.length + 1).split("/").length > keptLevels) deep.add(folder);
+    }
+    for (const folder of deep) {
+      signal?.throwIfAborted();
+      if (await removal.removeDirectory(folder)) this.#directories.forget(folder);
     }
   }
 
