@@ -58,6 +58,12 @@ export interface NamespaceSettings {
 /** Manifests last: until they go, a producer that is still running finds the closed head and stops. */
 const deletePrefixes = ["probe/", intentPrefix, indexPrefix, batchPrefix, manifestPrefix, boundaryPrefix];
 
+const hex = (n: number, digits: number): string => n.toString(16).padStart(digits, "0");
+const hashFolders = [
+  ...Array.from({ length: 256 }, (_, i) => `${batchPrefix}${hex(i, 2)}/`),
+  ...Array.from({ length: 16 }, (_, i) => `${intentPrefix}${hex(i, 1)}/`),
+];
+
 /** Refuses a place among another namespace's own objects: deleting that one would delete this one. Below it but beside them is fine. */
 async function assertOutside(
   uri: string,
@@ -310,6 +316,12 @@ export async function deleteNamespace(uri: string, options: DeleteOptions = {}):
       deleted += page.objects.length;
     }
   }
+  // For writers a folder keeps the empty folders of hashes; deleting anything in them takes them along.
+  if (store.uri.startsWith("file:"))
+    await store.delete(
+      hashFolders.map((folder) => `${folder}none`),
+      { signal },
+    );
   // Nobody would look for these later. Without the right to list them a lifecycle rule of the bucket must do.
   await store.abortUploads?.(batchPrefix, 0, { signal }).catch((error) => {
     if (!isBatchWeaveError(error, "STORE_DENIED")) throw error;

@@ -48,7 +48,20 @@ def start_position(start: Any, log: Log, manifest: Manifest) -> tuple[int, int]:
             position = translated
     if position[0] < manifest.trim * rows:
         raise reclaimed(position[0], manifest, rows)
+    if manifest.closed and position[0] > manifest.end * rows:
+        raise _past_end(position[0], manifest, rows)
     return position
+
+
+def _past_end(row: int, manifest: Manifest, rows: int) -> BatchWeaveError:
+    """Of an open log one may wait for rows to come; of a closed one none will."""
+    end = manifest.end
+    left = f"its last row is {end * rows - 1} (step {end - 1})" if manifest.trim < end else "it holds no rows"
+    return BatchWeaveError(
+        "INVALID_ARGUMENT",
+        f"Row {row} (step {row // rows}) will never exist: the log is closed and {left}. Start at or before row {end * rows}.",
+        {"row": row, "end": end, "closed": True},
+    )
 
 
 class Consumer:

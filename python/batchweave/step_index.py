@@ -166,11 +166,8 @@ def _outside(manifest: Manifest, step: int) -> BatchWeaveError:
     trim, end = manifest.trim, manifest.end
     details = {"step": step, "trim": trim, "end": end}
     if step < trim:
-        holds = f"holds steps {trim} to {end - 1}" if trim < end else "holds no step now"
-        message = (
-            f"Step {step} is not in the log any more: it {holds}. Start from a cursor within them, "
-            'or from "earliest".'
-        )
+        left = f"holds steps {trim} to {end - 1}; ask for one of those" if trim < end else "holds no step now"
+        message = f"Step {step} was reclaimed, and nothing brings it back: the log {left}."
         return BatchWeaveError("RECLAIMED", message, details)
     last = "nothing is published yet" if end == 0 else f"the last step is {end - 1}"
     if manifest.closed:

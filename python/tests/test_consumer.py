@@ -148,6 +148,18 @@ class Reading(unittest.TestCase):
             store.objects[manifest_key(head.version + 1)] = seal_json("manifest", namespace.uuid, fields)
             self.assertEqual(self.code(lambda: next(consumer)), "RECLAIMED")
 
+    def test_a_start_past_the_end_of_a_closed_log_is_refused(self) -> None:
+        namespace = filled(MemoryStore(), 3)
+        open_at = lambda start: namespace.consumer({"dp": 1}, 0, environment={}, start=start)  # noqa: E731
+        end = namespace.log.head.jump().end * namespace.log.spec.rows
+        for start in ({"step": 4}, {"row": end + 1}):
+            with self.assertRaises(BatchWeaveError) as caught:
+                open_at(start)
+            self.assertEqual(caught.exception.code, "INVALID_ARGUMENT")
+            self.assertIn("will never exist", str(caught.exception))
+        with open_at({"row": end}) as consumer:
+            self.assertEqual(list(consumer), [])
+
     def test_bad_meshes_cursors_and_states(self) -> None:
         namespace = filled(MemoryStore(), 2)
         open_it = lambda mesh=None, rank=0, **settings: namespace.consumer(mesh or {"dp": 1}, rank, environment={}, **settings)  # noqa: E731

@@ -36,6 +36,7 @@ export async function startPosition(
   if (from === "latest") return { row: manifest.steps.end * rows, iteration: 0 };
   const position = isPlace(from) ? placeOf(from, rows) : await cursorOf(from, spec, acceptCursor);
   if (position.row < manifest.steps.trim * rows) throw reclaimed(position.row, manifest, rows);
+  if (manifest.closed && position.row > manifest.steps.end * rows) throw pastEnd(position.row, manifest, rows);
   return position;
 }
 
@@ -67,6 +68,16 @@ async function cursorOf(from: unknown, spec: NamespaceSpec, acceptCursor: Accept
     "WRONG_NAMESPACE",
     `The cursor belongs to namespace ${cursor.namespace}, and this one is ${spec.uuid}. Open the namespace the cursor was saved from, or start from "earliest" or a row of this one.`,
     { found: cursor.namespace, expected: spec.uuid },
+  );
+}
+
+/** Of an open log one may wait for rows to come; of a closed one none will. */
+function pastEnd(row: number, { steps: { trim, end } }: Manifest, rows: number): BatchWeaveError {
+  const left = trim < end ? `its last row is ${end * rows - 1} (step ${end - 1})` : "it holds no rows";
+  return new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    `Row ${row} (step ${Math.floor(row / rows)}) will never exist: the log is closed and ${left}. Start at or before row ${end * rows}.`,
+    { row, end, closed: true },
   );
 }
 

@@ -164,6 +164,7 @@ async function reclaimOnce(
     cutoff: manifest.orphanCutoff,
     fromBase: since?.cutoff ?? 0,
     boundary,
+    fromBoundary: since?.boundary ?? 0,
     inFlightMax,
     ...tally.ways,
     signal,
@@ -200,7 +201,10 @@ export async function sweepDead(log: Log, manifest: Manifest, parts: ReclaimPart
   const live = await computeLive(log, manifest, { basesBelow: cutoff, fromStep: 0, inFlightMax }, { signal });
   const boundary = await log.head.boundary.look({ signal });
   const tally = new Tally(log, false, parts.observer, signal);
-  await sweepAll({ log, manifest, live, cutoff, fromBase: 0, boundary, inFlightMax, ...tally.ways, signal }, tally);
+  await sweepAll(
+    { log, manifest, live, cutoff, fromBase: 0, boundary, fromBoundary: 0, inFlightMax, ...tally.ways, signal },
+    tally,
+  );
   return tally.counts();
 }
 

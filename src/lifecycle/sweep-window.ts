@@ -18,6 +18,7 @@ interface KeptBatch {
 export interface SweptBefore {
   readonly trim: number;
   readonly cutoff: number;
+  readonly boundary: number;
   /** End of the log at version `cutoff`: what was uploaded since can only be at or above it. */
   readonly endAtCutoff: number;
   /** Trimmed batches that still hold a resume point. */
@@ -91,6 +92,7 @@ export async function sweptNow(sweep: Sweep, kept: readonly KeptBatch[]): Promis
   return {
     trim: manifest.steps.trim,
     cutoff,
+    boundary: sweep.boundary,
     endAtCutoff: atCutoff?.steps.end ?? 0,
     kept: all,
     pins: [...manifest.pins.keys()],

@@ -56,6 +56,8 @@ export interface Sweep {
   readonly fromBase: number;
   /** What the chain has announced. */
   readonly boundary: Version;
+  /** Manifests up to here were swept before. */
+  readonly fromBoundary: number;
   readonly inFlightMax: number;
   readonly dryRun: boolean;
   /** Takes each page of dead objects, in order within its prefix, and deletes them. */
@@ -72,6 +74,7 @@ const hashes = Array.from({ length: 256 }, (_, i) => i.toString(16).padStart(2, 
 /** Batch objects with base in `[fromBase, cutoff)`. A small namespace takes one LIST; a large one, one or more per hash. */
 export async function sweepBatches(sweep: Sweep): Promise<void> {
   const { log, signal } = sweep;
+  if (!isCutoffNew(sweep)) return;
   const first = await log.store.list(batchPrefix, { signal });
   if (!first.more) {
     await takeBatches(sweep, first.objects);
@@ -83,6 +86,11 @@ export async function sweepBatches(sweep: Sweep): Promise<void> {
     const startAfter = sweep.fromBase > 0 ? `${prefix}${digits20(sweep.fromBase)}/` : undefined;
     await eachPage(sweep, prefix, end, startAfter, (objects) => takeBatches(sweep, objects));
   });
+}
+
+/** Without it there is no candidate that the run before did not see; what somebody leaves below it later is found by the next full run. */
+function isCutoffNew(sweep: Sweep): boolean {
+  return sweep.fromBase < sweep.cutoff;
 }
 
 async function takeBatches(sweep: Sweep, objects: readonly ListedObject[]): Promise<void> {
@@ -103,7 +111,7 @@ async function takeBatches(sweep: Sweep, objects: readonly ListedObject[]): Prom
  */
 export async function sweepUploads(sweep: Sweep): Promise<void> {
   const { store } = sweep.log;
-  if (!store.abortUploads) return;
+  if (!store.abortUploads || !isCutoffNew(sweep)) return;
   const dead = new Map<string, DeadObject>();
   const only = (key: string): boolean => {
     const name = parseBatchKey(key)?.name;
@@ -144,6 +152,7 @@ export async function sweepIndex(sweep: Sweep): Promise<void> {
 
 /** Manifests up to the boundary, lowest first. Never the head: the boundary is below it. */
 export async function sweepManifests(sweep: Sweep): Promise<void> {
+  if (sweep.boundary <= sweep.fromBoundary) return;
   const end = `${manifestPrefix}${digits20(sweep.boundary + 1)}`;
   await eachPage(sweep, manifestPrefix, end, undefined, async (objects) => {
     const dead: DeadObject[] = [];

@@ -94,6 +94,11 @@ export class Findings {
     this.add({ severity: "error", code, message, ...where });
   }
 
+  /** True once the object was named in a finding about the step it holds. */
+  isNamed(key: unknown): boolean {
+    return this.problems.some((problem) => problem.step !== undefined && problem.key === key);
+  }
+
   /** Runs one check; what it throws about damaged or missing objects is a finding, anything else passes on. */
   async check(work: () => Promise<void>, step?: number): Promise<void> {
     try {

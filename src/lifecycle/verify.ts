@@ -99,7 +99,10 @@ async function verifyState(
   });
   await inParallel(manifest.producers, 16, async ([id, state]) => {
     await findings.check(async () => {
-      await log.readResumePoint(id, state, { signal });
+      await log.readResumePoint(id, state, { signal }).catch((error) => {
+        // A batch that is damaged at its step is said once, not again because it is its producer's last.
+        if (!(isBatchWeaveError(error) && findings.isNamed(error.details["key"]))) throw error;
+      });
     });
   });
   const { rows } = log.spec.grid;

@@ -214,9 +214,9 @@ function missingIndexObject(key: string, uri: string): BatchWeaveError {
 
 /** Gone, or not there yet: people must do different things about the two. */
 function outside({ steps: { trim, end }, closed }: Manifest, step: Step): BatchWeaveError {
-  const holds = trim < end ? `holds steps ${trim} to ${end - 1}` : "holds no step now";
   if (step < trim) {
-    const message = `Step ${step} is not in the log any more: it ${holds}. Start from a cursor within them, or from "earliest".`;
+    const left = trim < end ? `holds steps ${trim} to ${end - 1}; ask for one of those` : "holds no step now";
+    const message = `Step ${step} was reclaimed, and nothing brings it back: the log ${left}.`;
     return new BatchWeaveError("RECLAIMED", message, { step, trim, end });
   }
   const last = end === 0 ? "nothing is published yet" : `the last step is ${end - 1}`;

@@ -194,6 +194,20 @@ test("garbage instead of a batch", async () => {
 test("a place to start that is none", () =>
   refused("INVALID_ARGUMENT", /checkpoint:ID/, "consume", good, "--dp", "4", "--rank", "0", "--from", "banana"));
 
+test("a start that a closed log will never reach; its very end is one", async () => {
+  const rank = ["--dp", "4", "--rank", "0", "--from"];
+  await refused(
+    "INVALID_ARGUMENT",
+    /Row 16 \(step 4\) will never exist: .* last row is 11/,
+    "consume",
+    good,
+    ...rank,
+    "step:4",
+  );
+  await refused("INVALID_ARGUMENT", /Row 13 /, "consume", good, ...rank, "row:13");
+  await must("consume", good, ...rank, "step:3");
+});
+
 test("a step that is not there", () =>
   refused("INVALID_ARGUMENT", /the last step is 2/, "inspect", good, "--step", "9"));
 
@@ -230,5 +244,32 @@ test("verify says a missing index object once, and produce says when there was n
   const { stdout, status } = await run("verify", uri);
   expect(stdout.match(/^error\[missing\]: index\//gm)).toHaveLength(1);
   expect(stdout).toMatch(/\(\d+ times\)/);
+  expect(status).toBe(2);
+});
+
+test("a step that was reclaimed: what is left, and no cursors", async () => {
+  const uri = space.uri("trimmed");
+  await must("create", uri, "--rows", "1");
+  await must("produce", uri, "--id", "p0", "--batches", "9", "--bytes", "10", "--close");
+  await must("consume", uri, "--dp", "1", "--rank", "0", "--iterations", "6", "--checkpoint-every", "6");
+  await must("reclaim", uri);
+  const { error, status } = await run("inspect", uri, "--step", "2", "--json");
+  expect(error).toMatchObject({
+    code: "RECLAIMED",
+    message: expect.stringContaining("holds steps 6 to 8; ask for one"),
+  });
+  expect(error?.message).not.toContain("cursor");
+  expect(status).toBe(2);
+});
+
+test("verify names a damaged batch once", async () => {
+  cpSync(space.path("good"), space.path("once"), { recursive: true });
+  const uri = space.uri("once");
+  const { lines } = await must("inspect", uri, "--step", "2", "--json");
+  const key = (lines[0] as { keys: string[] }).keys[0] as string;
+  rmSync(space.path("once", ...key.split("/")));
+  const { stdout, stderr, status } = await run("verify", uri);
+  expect(`${stdout}${stderr}`.split(key).length - 1).toBe(1);
+  expect(stderr).toMatch(/^error\[CORRUPT\]: .* is damaged: one error, named in the report/m);
   expect(status).toBe(2);
 });

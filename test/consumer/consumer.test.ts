@@ -222,6 +222,18 @@ describe("cursors", () => {
 describe("reclaim", () => {
   const grid = { rows: 2, chunks: 1 };
 
+  test("a start past the end of a closed log is refused, by row, step or cursor; its end is not", async () => {
+    const world = new World(grid);
+    await world.write(3);
+    await world.writer.log.close();
+    for (const from of [{ step: 4 }, { row: 7 }, makeCursor(uuid, 7, 2)]) {
+      const { code, message } = await codeOf(world.open({ from }));
+      expect(code).toBe("INVALID_ARGUMENT");
+      expect(message).toMatch(/will never exist: the log is closed and its last row is 5 \(step 2\)/);
+    }
+    expect((await world.all({ from: { step: 3 } })).shares).toEqual([]);
+  });
+
   test("a start behind the trim names the oldest row left", async () => {
     const world = new World(grid);
     await world.write(5);

@@ -46,6 +46,26 @@ describe("sweeping only what is new", () => {
     }
   });
 
+  test("lists no batches and no manifests while neither cutoff nor boundary move", async () => {
+    const world = new SmallWorld();
+    const log = await world.create(uri);
+    await new Writer(log).write(60, { perCommit: 4 });
+    const listed: string[] = [];
+    const store = new HookedStore(world.store(uri), {
+      afterList: async (prefix) => {
+        listed.push(prefix);
+      },
+    });
+    const loop = new ReclaimLoop(world.open(uri, log.spec, store), { graceMs: 3_600_000, keepVersions: 2 });
+    await loop.once();
+    await registerCheckpoint(log, { id: "c", cursor: cursorAt(log, 30) });
+    listed.length = 0;
+    const { full, batches } = await loop.once();
+    expect([full, batches.objects]).toEqual([false, 30]);
+    expect(listed.filter((prefix) => prefix.startsWith("batch/"))).toEqual([]);
+    await readAll(world.open(uri, log.spec));
+  });
+
   test("is given up when somebody else trimmed in between, or let go of a pin", async () => {
     const world = new SmallWorld();
     const log = await world.create(uri);

@@ -21,6 +21,7 @@ const originals = new Map<Call, AnyCall>();
 let log: string[] = [];
 let faults: Partial<Record<Call, Fault>> = {};
 let folder: string;
+let restoreSync = (): void => {};
 const paths = new Map<number, string>();
 /** Descriptors whose writes return when they are durable: such a write counts as a write and a sync. */
 const durable = new Set<unknown>();
@@ -74,10 +75,19 @@ beforeEach(() => {
     "mkdir",
   ] as const)
     watch(name);
+  const unlinkNow = fs.unlinkSync;
+  restoreSync = () => {
+    fs.unlinkSync = unlinkNow;
+  };
+  fs.unlinkSync = (path) => {
+    unlinkNow(path);
+    log.push(`unlink ${shorten(String(path))}`);
+  };
   syncBuiltinESMExports();
 });
 afterEach(() => {
   for (const [name, original] of originals) (fs as unknown as Record<string, AnyCall>)[name] = original;
+  restoreSync();
   syncBuiltinESMExports();
   removeFolder(folder);
 });

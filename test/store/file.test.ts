@@ -68,6 +68,31 @@ describe("layout", () => {
     expect(await store.get("a/b/c/d")).toEqual(bytes("3"));
   });
 
+  test("deletes that are not urgent leave the folders near the root to those who write; others take them along", async () => {
+    const keys = ["a/b/c/d", "a/b/c/e", "x/y"];
+    for (const key of keys) await store.put(key, bytes("1"));
+    await store.delete(["a/b/c/d", "a/b/c/none", "n/n/n"], { hint: true });
+    expect(await listAll(store, "")).toEqual(["a/b/c/e", "x/y"]);
+    await store.delete(["a/b/c/e", "x/y"], { hint: true });
+    expect(readdirSync(folder, { recursive: true }).sort()).toEqual([temps, "a", "a/b", "x"].sort());
+    await store.put("a/b/c/d", bytes("2"));
+    await store.delete(["a/b/c/d", "x/none"]);
+    expect(readdirSync(folder)).toEqual([temps]);
+  });
+
+  test("many deletes that are not urgent let others have their turn", async () => {
+    const keys = Array.from({ length: 600 }, (_, i) => `many/${i % 7}/${i % 50}/${i}`);
+    await Promise.all(keys.map((key) => store.put(key, bytes("1"), { hint: true })));
+    let turns = 0;
+    const timer = setInterval(() => turns++, 0);
+    await store.delete(keys, { hint: true });
+    clearInterval(timer);
+    expect(await listAll(store, "many/")).toEqual([]);
+    expect(turns).toBeGreaterThan(0);
+    const stop = AbortSignal.abort("mine");
+    await expect(store.delete(keys, { hint: true, signal: stop })).rejects.toBe("mine");
+  });
+
   test("what is no object is not listed and not read: links, odd names, temporary files of a store below", async () => {
     writeFileSync(join(folder, "editor~"), "x");
     writeFileSync(join(folder, "with space"), "x");

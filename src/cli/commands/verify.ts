@@ -11,9 +11,10 @@ async function run({ args, terminal, open, stopping }: Call): Promise<undefined>
   const errors = report.problems.filter(({ severity }) => severity === "error");
   if (report.ok) return undefined;
   const count = errors.length + report.problemsOmitted;
+  // The report has named them; here is what to do, and the status.
   throw new BatchWeaveError(
     "CORRUPT",
-    `${ns.uri} has ${count === 1 ? "an error" : `${count} errors, the first`}: ${errors[0]?.message}`,
+    `${ns.uri} is damaged: ${count === 1 ? "one error" : `${count} errors`}, named in the report. Restore those objects from a copy, or fork and skip the steps they hold.`,
     { errors: errors.length, first: errors[0]?.key },
   );
 }

@@ -214,7 +214,7 @@ export class Story {
       checkpoint: saved,
     });
     await env.sleep(restartDelayMs, signal);
-    ranks[rank] = this.#startRank(rank, mesh, "first");
+    ranks[rank] = this.#startRank(rank, mesh, "first", saved);
     this.#downRank = undefined;
     tell("restart", `Rank ${rank} starts again from its checkpointed cursor, a row number that any mesh understands.`, {
       rank,
@@ -238,13 +238,13 @@ export class Story {
     return join(this.#stage.folder, `${reading}-rank-${rank}.json`);
   }
 
-  #startRank(rank: number, { dp, cp }: { dp: number; cp: number }, reading: string): RankWorker {
+  #startRank(rank: number, { dp, cp }: { dp: number; cp: number }, reading: string, before = 0): RankWorker {
     const numbers = ["--dp", dp, "--cp", cp, "--rank", rank].map(String);
     const checkpoints = ["--checkpoint-every", String(this.#plan.checkpointEvery), "--checkpoint-group", reading];
     // Should the demo itself be killed, its ranks do not wait for ever.
     const files = ["--cursor-file", this.#cursorFile(rank, reading), "--wait-timeout", "120"];
     const args = ["consume", this.#stage.ns.uri, ...numbers, ...checkpoints, ...files, "--json", "--slices"];
-    const one = new RankWorker(`rank ${rank}`, args, ({ digests }: Sighting) => {
+    const one = new RankWorker(before, `rank ${rank}`, args, ({ digests }: Sighting) => {
       this.#bytesRead += digests.length * this.#plan.sliceBytes;
     });
     this.#start(one.worker);
@@ -284,7 +284,7 @@ export class Story {
       this.#throwIfFailed();
       const info = await ns.info({ signal });
       if (ranks) {
-        const taken = ranks.map(({ sightings }) => (sightings.at(-1)?.iteration ?? -1) + 1);
+        const taken = ranks.map((rank) => rank.taken);
         show({ info, taken, downProducer: this.#downProducer, downRank: this.#downRank, bytesRead: this.#bytesRead });
       }
       if (done(info)) return;

@@ -58,14 +58,23 @@ export class Worker {
 export class RankWorker {
   readonly sightings: Sighting[] = [];
   readonly worker: Worker;
+  /** Iterations that were taken before it started. */
+  readonly #before: number;
 
-  constructor(name: string, args: readonly string[], onSighting: (sighting: Sighting) => void) {
+  constructor(before: number, name: string, args: readonly string[], onSighting: (sighting: Sighting) => void) {
+    this.#before = before;
     this.worker = new Worker(name, args, (line) => {
       const sighting = parseSighting(line);
       if (!sighting) return;
       this.sightings.push(sighting);
       onSighting(sighting);
     });
+  }
+
+  /** Iterations taken so far; a rank that has just started again stands at its checkpoint. */
+  get taken(): number {
+    const last = this.sightings.at(-1);
+    return last === undefined ? this.#before : last.iteration + 1;
   }
 }
 
