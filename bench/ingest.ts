@@ -14,12 +14,14 @@ import { median } from "./harness/statistics.js";
 import { WorkerProcess } from "./harness/worker-process.js";
 
 export const summary =
-  "producer processes against the bare store [--payloads 100e3,1e6,10e6] [--producers 1,4] [--rounds 4] [--seconds 2] [--store file|s3] [--folder DIR]";
+  "producer processes against the bare store [--payloads 100e3,1e6,10e6] [--producers 1,4] [--rounds 4] [--seconds 4] [--store file|s3] [--folder DIR]";
 
 const slices = 8;
 const uploadsInFlight = 8;
 /** Bytes of one round at most. */
-const roundBytesMax = 4e9;
+const roundBytesMax = 8e9;
+/** Batches of each producer before anything is measured: code that runs for days is not to be measured while it is being compiled. */
+const warmBatches = 500;
 
 interface Cell {
   readonly payloadBytes: number;
@@ -90,6 +92,11 @@ async function roundBatches(cell: Cell, crew: Crew): Promise<number> {
   return batches;
 }
 
+async function warmUp(cell: Cell, crew: Crew, kind: "bare" | "log"): Promise<void> {
+  const batches = Math.min(warmBatches, Math.ceil((2 * roundBytesMax) / cell.payloadBytes / cell.producers));
+  await crew.all({ kind, batches, round: 0 });
+}
+
 async function measure(cell: Cell, place: BenchPlace, report: Report): Promise<void> {
   const { payloadBytes, producers } = cell;
   const name = `${payloadBytes}-${producers}`;
@@ -105,8 +112,7 @@ async function measure(cell: Cell, place: BenchPlace, report: Report): Promise<v
     const requests: number[] = [];
     const writes: number[] = [];
     const reads: number[] = [];
-    // The bare side has been through three rounds by now: code that runs for days is not to be measured while it is being compiled.
-    for (let i = 0; i < 3; i++) await crew.all({ kind: "log", batches, round: 0 });
+    for (const kind of ["bare", "log"] as const) await warmUp(cell, crew, kind);
     for (let round = 1; round <= cell.rounds; round++) {
       // Whoever comes second finds the disk's burst spent: so they take turns in that too.
       for (const kind of round % 2 === 1 ? (["bare", "log"] as const) : (["log", "bare"] as const)) {
@@ -151,7 +157,7 @@ export async function run(args: string[]): Promise<void> {
           payloadBytes,
           producers,
           rounds: number(options.rounds, 4),
-          seconds: number(options.seconds, 2),
+          seconds: number(options.seconds, 4),
         };
         await measure(cell, place, report);
         await place.sweep(`${payloadBytes}-${producers}`, "");

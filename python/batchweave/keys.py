@@ -22,7 +22,10 @@ PRODUCER, EPOCH, INCARNATION, SEQ, BASE, ATTEMPT, EXTENTS, ORIGIN = range(8)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 _MANIFEST = re.compile(r"manifest/([0-9]{20})\.json")
 _INTENT = re.compile(r"intent/[0-9a-f]/(.+)-([0-9a-f]{8})")
-_BATCH_INTENT = re.compile(r"(.+)-([0-9]+)-([0-9]+)-([0-9a-v]{12})([0-9]+)-([0-9]+)((?:-[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+)+)")
+_BATCHES_INTENT = re.compile(
+    r"(.+)-([0-9]+)-([0-9]+)-([0-9a-v]{12})([0-9]+)-([0-9]+)"
+    r"-([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+(?:[-_][0-9]*\.[0-9]*\.[0-9]*\.[0-9]*)*)"
+)
 _OPENING_INTENT = re.compile(r"(.+)-([0-9]+)-open-([0-9a-v]{12})")
 _INTENT_NAME_BYTES_MAX = 240
 
@@ -86,11 +89,43 @@ def _seal_intent(namespace: str, producer: str, name: str) -> str:
     return f"{INTENT_PREFIX}{shard}/{name}-{crc_text(crc32(f'{namespace}/{name}'.encode()))}"
 
 
-def batch_intent_key(namespace: str, d: Sequence[Any]) -> str | None:
-    """Key of a batch's intent; None when its extents do not fit into a name."""
-    extents = "-".join(".".join(str(n) for n in extent) for extent in d[EXTENTS])
-    name = f"{d[PRODUCER]}-{d[EPOCH]}-{d[SEQ]}-{d[INCARNATION]}{d[ATTEMPT]}-{d[BASE]}-{extents}"
-    return None if len(name) + 9 > _INTENT_NAME_BYTES_MAX else _seal_intent(namespace, d[PRODUCER], name)
+def batch_intents(namespace: str, batches: Sequence[Sequence[Any]]) -> tuple[list[str], bool]:
+    """Keys of the intents of a producer's batches, given in the order of seq, each of as many as its name holds.
+
+    False: a batch has more extents than a name can hold, and its owner must commit it.
+    """
+    keys: list[str] = []
+    name, last, all_named = "", None, True
+    for d in batches:
+        longer = f"{name}_{_extents_text(d, last)}" if last and _follows(last, d) else ""
+        if longer and _fits(longer):
+            name, last = longer, d
+            continue
+        if last:
+            keys.append(_seal_intent(namespace, last[PRODUCER], name))
+        name = f"{d[PRODUCER]}-{d[EPOCH]}-{d[SEQ]}-{d[INCARNATION]}{d[ATTEMPT]}-{d[BASE]}-{_extents_text(d)}"
+        last = d if _fits(name) else None
+        all_named = all_named and last is not None
+    if last:
+        keys.append(_seal_intent(namespace, last[PRODUCER], name))
+    return keys, all_named
+
+
+def _fits(name: str) -> bool:
+    return len(name) + 9 <= _INTENT_NAME_BYTES_MAX
+
+
+def _follows(before: Sequence[Any], d: Sequence[Any]) -> bool:
+    return d[SEQ] == before[SEQ] + 1 and all(d[i] == before[i] for i in (PRODUCER, EPOCH, INCARNATION, ATTEMPT, BASE))
+
+
+def _extents_text(d: Sequence[Any], before: Sequence[Any] | None = None) -> str:
+    """What is as in the same extent of the batch before is left out."""
+    texts = []
+    for i, extent in enumerate(d[EXTENTS]):
+        known = before[EXTENTS][i] if before and i < len(before[EXTENTS]) else (None,) * 4
+        texts.append(".".join("" if n == was else str(n) for n, was in zip(extent, known)))
+    return "-".join(texts)
 
 
 def opening_intent_key(namespace: str, opening: OpeningIntent) -> str:
@@ -98,16 +133,27 @@ def opening_intent_key(namespace: str, opening: OpeningIntent) -> str:
     return _seal_intent(namespace, opening.producer, f"{opening.producer}-{opening.before}-open-{opening.incarnation}")
 
 
-def parse_intent_key(namespace: str, key: str) -> OpeningIntent | list[Any] | None:
-    """An opening, a batch's descriptor, or None for anything that is not exactly an intent of this namespace."""
+def parse_intent_key(namespace: str, key: str) -> OpeningIntent | list[list[Any]] | None:
+    """An opening, descriptors of consecutive batches, or None for anything that is not exactly an intent of this namespace."""
     match = _INTENT.fullmatch(key)
     if not match or crc_text(crc32(f"{namespace}/{match[1]}".encode())) != match[2]:
         return None
     opening = _OPENING_INTENT.fullmatch(match[1])
     if opening:
         return OpeningIntent(opening[1], int(opening[2]), opening[3])
-    batch = _BATCH_INTENT.fullmatch(match[1])
-    if not batch:
+    found = _BATCHES_INTENT.fullmatch(match[1])
+    if not found:
         return None
-    extents = [[int(n) for n in extent.split(".")] for extent in batch[7][1:].split("-")]
-    return [batch[1], int(batch[2]), batch[4], int(batch[3]), int(batch[6]), int(batch[5]), extents]
+    batches: list[list[Any]] = []
+    before: list[list[int]] = []
+    for text in found[7].split("_"):
+        extents: list[list[int]] = []
+        for i, extent in enumerate(text.split("-")):
+            fields = extent.split(".")
+            if i >= len(before) and "" in fields:
+                return None  # as in a batch before that has no such extent
+            extents.append([int(n) if n else before[i][k] for k, n in enumerate(fields)])
+        seq = int(found[3]) + len(batches)
+        batches.append([found[1], int(found[2]), found[4], seq, int(found[6]), int(found[5]), extents])
+        before = extents
+    return batches

@@ -196,7 +196,8 @@ class Log:
                 break
             start_after = page[-1]
         openings = [i for i in keys.values() if isinstance(i, OpeningIntent)]
-        return Intents(keys, [i for i in keys.values() if not isinstance(i, OpeningIntent)], openings)
+        batches = [batch for i in keys.values() if not isinstance(i, OpeningIntent) for batch in i]
+        return Intents(keys, batches, openings)
 
     # Producers.
 

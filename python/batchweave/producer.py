@@ -11,7 +11,7 @@ from typing import Any, Sequence
 from .batch import EXTENTS_MAX, SLICE_BYTES_MAX, encode_extent
 from .checkpoints import LagGate
 from .errors import BatchWeaveError, invalid
-from .keys import ATTEMPT, SEQ, batch_intent_key, batch_key
+from .keys import ATTEMPT, SEQ, batch_intents, batch_key
 from .lineage import encode_lineage
 from .log import Intents, Log, Opening
 from .manifest import STATE_SEQ, Manifest
@@ -23,6 +23,9 @@ RESUME_POINT_BYTES_MAX = 1_048_576
 #: How long a carrier has for a published batch before its owner commits it, and how often an untroubled follower looks.
 _PATIENCE_S = 1.5
 _CONFIRM_S = 10.0
+# Batches that come faster than this share intents; when somebody waits for them, those faster than the second.
+_ANNOUNCE_S = 0.15
+_URGENT_ANNOUNCE_S = 0.05
 _INTERVAL_S = 0.2
 _URGENT_INTERVAL_S = 0.05
 _IDLE_INTERVAL_MAX_S = 1.0
@@ -98,6 +101,7 @@ class Producer:
         self._urgent = False
         self._carrying = False
         self._announced: dict[tuple[int, int], float] = {}
+        self._announced_at = -math.inf
         self._looked_at = -math.inf
         self._carrier_seen_at = -math.inf
         self._idle_cycles = 0
@@ -281,16 +285,7 @@ class Producer:
         if self._log.head.newest().active_producers == 1:
             self._carrying = True
             return
-        fresh = [d for d in pending if (d[SEQ], d[ATTEMPT]) not in self._announced]
-        for descriptor in fresh:
-            key = batch_intent_key(self._log.spec.uuid, descriptor)
-            if key is None:
-                # Too many extents for a name: its owner commits it.
-                self._carrying = True
-                return
-            self._log.store.put(key, b"")
-            self._announced[(descriptor[SEQ], descriptor[ATTEMPT])] = time.monotonic()
-        if fresh:
+        if self._announce([d for d in pending if (d[SEQ], d[ATTEMPT]) not in self._announced]):
             return
         oldest = self._announced[(pending[0][SEQ], pending[0][ATTEMPT])]
         now = time.monotonic()
@@ -315,6 +310,25 @@ class Producer:
             self._carrier_seen_at = self._looked_at
         names = {(d[SEQ], d[ATTEMPT]) for d in left}
         self._announced = {name: at for name, at in self._announced.items() if name in names}
+
+    def _announce(self, fresh: list[list[Any]]) -> bool:
+        """Publishes intents of batches that have none yet, or waits until it is time to: those that come fast share one."""
+        if not fresh:
+            return False
+        wait = self._announced_at + (_URGENT_ANNOUNCE_S if self._urgent else _ANNOUNCE_S) - time.monotonic()
+        if wait > 0:
+            was_urgent = self._urgent
+            self._rest(wait, lambda: self._urgent and not was_urgent)
+            return True
+        self._announced_at = time.monotonic()
+        keys, all_named = batch_intents(self._log.spec.uuid, fresh)
+        for key in keys:
+            self._log.store.put(key, b"")
+        now = time.monotonic()
+        self._announced.update({(d[SEQ], d[ATTEMPT]): now for d in fresh})
+        # Too many extents for a name: its owner commits it.
+        self._carrying = not all_named
+        return True
 
     def _carry(self) -> None:
         """Whoever commits goes on committing, for everybody: list the intents, stage all of them, PUT, keep a pace."""

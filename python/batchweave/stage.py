@@ -253,16 +253,17 @@ def _is_well_formed(batch: list[Any], spec: NamespaceSpec) -> bool:
     )
 
 
-def is_spent(intent: list[Any] | OpeningIntent, producers: dict[str, list[Any]]) -> bool:
+def is_spent(intent: list[list[Any]] | OpeningIntent, producers: dict[str, list[Any]]) -> bool:
     """An intent that a verified state has made useless."""
     if isinstance(intent, OpeningIntent):
         state = producers.get(intent.producer)
         return state is not None and state[STATE_EPOCH] > intent.before
-    state = producers.get(intent[PRODUCER])
+    last = intent[-1]
+    state = producers.get(last[PRODUCER])
     if state is None:
         return False
-    is_mine = holds(state, intent[EPOCH], intent[INCARNATION])
-    return state[STATE_EPOCH] > intent[EPOCH] or (is_mine and intent[SEQ] < state[STATE_SEQ])
+    is_mine = holds(state, last[EPOCH], last[INCARNATION])
+    return state[STATE_EPOCH] > last[EPOCH] or (is_mine and last[SEQ] < state[STATE_SEQ])
 
 
 # Checkpoints: registered once per group, released once, never resurrected.

@@ -122,7 +122,7 @@ def intent(case: dict[str, Any]) -> Any:
         return None
     if isinstance(found, keys.OpeningIntent):
         return {"opening": found._asdict(), "key": keys.opening_intent_key(case["namespace"], found)}
-    return {"batch": found, "key": keys.batch_intent_key(case["namespace"], found)}
+    return {"batches": found, "keys": keys.batch_intents(case["namespace"], found)[0]}
 
 
 def silent_of(value: Any) -> stage.SilentFinding | None:

@@ -2,12 +2,12 @@
  * Cooperative commit: one producer at a time carries everybody's batches, without an election.
  *
  * Whoever commits goes on committing (the *carrier*): it knows the head, so its commits rarely conflict. All others (*followers*)
- * publish an intent per batch and look at the log at leisure. A follower whose batch was not carried in time commits itself,
+ * publish intents of their batches and look at the log at leisure. A follower whose batch was not carried in time commits itself,
  * carrying everybody, and is the carrier from then on; a carrier that loses to another carrier follows. Nothing depends on who
  * believes to be the carrier: two of them only conflict. docs/design/0004-cooperative-commit.md derives the numbers.
  */
 import type { Descriptor, Manifest } from "../format/index.js";
-import { type Intents, type Log, listIntents, publishIntent, spentIntents, spreadMs } from "../log/index.js";
+import { type Intents, type Log, listIntents, publishIntents, spentIntents, spreadMs } from "../log/index.js";
 import { activeProducers, type Outbox, type Publisher, reportExpired } from "./publisher.js";
 import type { PublisherObserver } from "./solo.js";
 import { Wakeup } from "./wakeup.js";
@@ -43,6 +43,9 @@ const aloneIntervalMs = 200;
 const aloneListMs = 1_000;
 /** The window of a commit, roughly: over so long for each doubling of their number followers spread before they take over. */
 const windowMs = 500;
+/** Batches that come faster than this share intents, unless somebody waits for them: then half the carrier's shortest interval. */
+const announceMs = 150;
+const urgentAnnounceMs = 50;
 /** The first look of a follower that somebody waits for; each one in vain doubles the delay, up to half its patience. */
 const urgentLookMs = 100;
 /** How many times longer a follower waits while it sees that somebody carries. */
@@ -66,6 +69,9 @@ export class CooperativePublisher implements Publisher {
   readonly #wakeup = new Wakeup();
   /** When each batch's intent was published. Uploading again makes a new descriptor, which needs an intent of its own. */
   readonly #announced = new Map<Descriptor, number>();
+  #announcedAtMs = Number.NEGATIVE_INFINITY;
+  /** Waits until batches that came meanwhile are announced together. */
+  #announcing = false;
   #urgent = false;
   #carrying = false;
   /** The newest of this carrier's own versions that nobody has vouched for yet. */
@@ -73,7 +79,7 @@ export class CooperativePublisher implements Publisher {
   #vouchedAtMs = 0;
   #listed: Intents | undefined;
   #listedAtMs = Number.NEGATIVE_INFINITY;
-  #manyIntents = false;
+  #lastListing: Intents | undefined;
   /** When this follower takes over, unless its next look shows that somebody else did. */
   #takeOverAtMs: number | undefined;
   /** When a look last showed that somebody carries. */
@@ -98,9 +104,9 @@ export class CooperativePublisher implements Publisher {
 
   nudge(urgent: boolean): void {
     // Only what changes the next deadline wakes the loop: a carrier keeps its pace while batches pour in.
-    const raise = urgent ? !this.#urgent : !this.#carrying || this.#idleCycles > 0;
+    const changes = this.#announcing ? urgent && !this.#urgent : urgent || !this.#carrying || this.#idleCycles > 0;
     this.#urgent ||= urgent;
-    if (raise || urgent) this.#wakeup.raise();
+    if (changes) this.#wakeup.raise();
   }
 
   /**
@@ -146,16 +152,23 @@ export class CooperativePublisher implements Publisher {
     await this.#look(outbox, signal);
   }
 
-  /** Publishes intents of batches that have none yet. */
+  /** Publishes intents of batches that have none yet, or waits until it is time to. */
   async #announce(pending: readonly Descriptor[], signal: AbortSignal): Promise<boolean> {
+    const { env, store, spec } = this.#log;
     const fresh = pending.filter((batch) => !this.#announced.has(batch));
     if (fresh.length === 0) return false;
-    const published = await Promise.all(
-      fresh.map((batch) => publishIntent(this.#log.store, this.#log.spec.uuid, batch, { signal })),
-    );
-    const now = this.#log.env.monotonic();
+    const waitMs = this.#announcedAtMs + (this.#urgent ? urgentAnnounceMs : announceMs) - env.monotonic();
+    if (waitMs > 0) {
+      this.#announcing = true;
+      await this.#wakeup.wait(env, waitMs, signal);
+      this.#announcing = false;
+      return true;
+    }
+    this.#announcedAtMs = env.monotonic();
+    const named = await publishIntents(store, spec.uuid, fresh, { signal });
+    const now = env.monotonic();
     for (const batch of fresh) this.#announced.set(batch, now);
-    if (published.includes(false)) this.#takeOver();
+    if (!named) this.#takeOver();
     return true;
   }
 
@@ -166,13 +179,15 @@ export class CooperativePublisher implements Publisher {
     // A dead carrier is noticed by whoever looks next: in small pools, where few look, everybody looks more often.
     const others = activeProducers(this.#log.head.known as Manifest) - 1;
     const confirmMs = Math.min(this.#settings.confirmMs, Math.max(1, others) ** 2 * smallPoolLookMs);
-    if (this.#takeOverAtMs !== undefined) return this.#takeOverAtMs - now;
+    const takeOverAtMs = this.#takeOverAtMs ?? Number.POSITIVE_INFINITY;
+    if (takeOverAtMs < Number.POSITIVE_INFINITY && !this.#urgent) return takeOverAtMs - now;
     const oldestMs = this.#announced.get(pending[0] as Descriptor) ?? now;
     if (this.#lookDelayMs === 0) this.#lookDelayMs = 0.5 + this.#log.env.random();
     const trusted = now - this.#carrierSeenAtMs < 2 * this.#settings.confirmMs;
     const urgentMs = Math.min(patienceMs / 2, urgentLookMs * 2 ** Math.min(this.#looksInVain, 10));
     const delayMs = this.#urgent ? urgentMs : (trusted ? confirmMs : patienceMs) * this.#lookDelayMs;
-    return Math.max(oldestMs + delayMs, this.#lookedAtMs + Math.min(delayMs, patienceMs / 2)) - now;
+    const lookAtMs = Math.max(oldestMs + delayMs, this.#lookedAtMs + Math.min(delayMs, patienceMs / 2));
+    return Math.min(takeOverAtMs, lookAtMs) - now;
   }
 
   async #look(outbox: Outbox, signal: AbortSignal): Promise<void> {
@@ -190,7 +205,9 @@ export class CooperativePublisher implements Publisher {
     if (oldest === waitedFor) this.#urgent ||= urgent;
     const moved = manifest.version > before && isOtherCarrier(manifest, outbox.holder.producer);
     if (moved) this.#carrierSeenAtMs = this.#lookedAtMs;
-    const carried = moved && this.#isRecent(manifest, outbox);
+    // Whoever waits looks more often than a busy carrier commits.
+    const seen = this.#lookedAtMs - this.#carrierSeenAtMs < this.#settings.patienceMs;
+    const carried = seen && this.#isRecent(manifest, outbox);
     const due = oldest !== undefined && this.#mustCommit(oldest, manifest, begun, carried, urgent);
     this.#stepUp(due, activeProducers(manifest));
     this.#forgetSettled(outbox.pending());
@@ -208,8 +225,9 @@ export class CooperativePublisher implements Publisher {
   #stepUp(due: boolean, crowd: number): void {
     const { env } = this.#log;
     if (!due) this.#takeOverAtMs = undefined;
-    else if (this.#takeOverAtMs !== undefined) this.#takeOver();
-    else {
+    else if (this.#takeOverAtMs !== undefined) {
+      if (env.monotonic() >= this.#takeOverAtMs) this.#takeOver();
+    } else {
       const delayMs = spreadMs(env.random(), windowMs * Math.log2(crowd), crowd);
       if (delayMs < windowMs) this.#takeOver();
       else this.#takeOverAtMs = env.monotonic() + delayMs;
@@ -286,9 +304,9 @@ export class CooperativePublisher implements Publisher {
 
   async #list(signal: AbortSignal): Promise<Intents> {
     this.#listedAtMs = this.#log.env.monotonic();
-    const intents = await listIntents(this.#log.store, this.#log.spec.uuid, { signal, many: this.#manyIntents });
+    const intents = await listIntents(this.#log.store, this.#log.spec.uuid, { signal, last: this.#lastListing });
     this.#listed = intents;
-    this.#manyIntents = intents.many;
+    this.#lastListing = intents;
     return intents;
   }
 

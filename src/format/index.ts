@@ -16,7 +16,8 @@ export { availableEncodings, decodeSlice, encodeSlice } from "./encoding.js";
 export * from "./grid.js";
 export * from "./index-node.js";
 export {
-  batchIntentKey,
+  type BatchIntents,
+  batchIntents,
   type Intent,
   intentShard,
   intentShards,

@@ -1,12 +1,13 @@
 /**
- * Intents: hints that a batch is uploaded, or that a producer wants to be opened, so that whoever commits next can carry it.
+ * Intents: hints that batches are uploaded, or that a producer wants to be opened, so that whoever commits next can carry them.
  * All of it is in the name, so one LIST finds a thousand and no GET is needed; the object itself is empty.
  *
- *   intent/<h>/<producer>-<epoch>-<seq>-<incarnation><attempt>-<base>-<cells>.<size>.<table>.<check>[-…]-<crc>
+ *   intent/<h>/<producer>-<epoch>-<seq>-<incarnation><attempt>-<base>-<extents>[_<extents>…]-<crc>
  *   intent/<h>/<producer>-<epoch before>-open-<incarnation>-<crc>
  *
- * `h` is one hex digit of the producer's hash: 16 shards. `crc` is of the namespace uuid and the name before it, so that a garbled or
- * foreign name is skipped. A batch of more extents than a name can hold has no intent: its owner commits it.
+ * `h` is one hex digit of the producer's hash: 16 shards. `<extents>` is `<cells>.<size>.<table>.<check>[-…]`; each further one is of the
+ * batch with the next seq, and leaves out what is as in the batch before it. `crc` is of the namespace uuid and the name before it, so that
+ * a garbled or foreign name is skipped. A batch of more extents than a name can hold has no intent: its owner commits it.
  */
 import { asEpoch, asSeq, asVersion, type Epoch } from "./brand.js";
 import { crc32 } from "./crc.js";
@@ -24,7 +25,8 @@ export interface OpeningIntent {
 
 /** What a name says. */
 export type Intent =
-  | { readonly kind: "batch"; readonly batch: Descriptor }
+  /** At least one; consecutive, and alike in all but seq and extents. */
+  | { readonly kind: "batches"; readonly batches: readonly [Descriptor, ...Descriptor[]] }
   | { readonly kind: "opening"; readonly opening: OpeningIntent };
 
 /** Bytes of an intent's last key segment at most; file systems allow 255. */
@@ -46,11 +48,61 @@ function seal(namespace: string, producer: string, name: string): string {
   return `${shardOf(producer)}${name}-${crcText(crc32(Buffer.from(`${namespace}/${name}`)))}`;
 }
 
-/** Key of a batch's intent; undefined when its extents do not fit into a name. */
-export function batchIntentKey(namespace: string, d: Descriptor): string | undefined {
-  const extents = d.extents.map((e) => `${e.cells}.${e.size}.${e.table}.${e.check}`).join("-");
-  const name = `${d.producer}-${d.epoch}-${d.seq}-${d.incarnation}${d.attempt}-${d.base}-${extents}`;
-  return name.length + 9 > nameBytesMax ? undefined : seal(namespace, d.producer, name);
+/** What becomes of batches that are to be announced. */
+export interface BatchIntents {
+  /** Keys of the intents, each of as many batches as its name holds. */
+  readonly keys: readonly string[];
+  /** Batches whose extents do not fit into a name. */
+  readonly unnamed: readonly Descriptor[];
+}
+
+/** Intents of a producer's batches, which are given in the order of seq. */
+export function batchIntents(namespace: string, batches: readonly Descriptor[]): BatchIntents {
+  const keys: string[] = [];
+  const unnamed: Descriptor[] = [];
+  let name = "";
+  let last: Descriptor | undefined;
+  const end = (): void => {
+    if (last) keys.push(seal(namespace, last.producer, name));
+    last = undefined;
+  };
+  for (const batch of batches) {
+    const longer: string = last && follows(last, batch) ? `${name}_${extentsText(batch, last)}` : "";
+    if (longer !== "" && fits(longer)) {
+      name = longer;
+      last = batch;
+      continue;
+    }
+    end();
+    name = `${batch.producer}-${batch.epoch}-${batch.seq}-${batch.incarnation}${batch.attempt}-${batch.base}-${extentsText(batch)}`;
+    if (fits(name)) last = batch;
+    else unnamed.push(batch);
+  }
+  end();
+  return { keys, unnamed };
+}
+
+function fits(name: string): boolean {
+  return name.length + 9 <= nameBytesMax;
+}
+
+function follows(before: Descriptor, batch: Descriptor): boolean {
+  return (
+    batch.seq === before.seq + 1 &&
+    batch.producer === before.producer &&
+    batch.epoch === before.epoch &&
+    batch.incarnation === before.incarnation &&
+    batch.attempt === before.attempt &&
+    batch.base === before.base
+  );
+}
+
+const extentFields = ["cells", "size", "table", "check"] as const;
+
+function extentsText(batch: Descriptor, before?: Descriptor): string {
+  const text = (extent: Extent, i: number): string =>
+    extentFields.map((field) => (before?.extents[i]?.[field] === extent[field] ? "" : extent[field])).join(".");
+  return batch.extents.map(text).join("-");
 }
 
 /** Key of an opening's intent. */
@@ -58,7 +110,7 @@ export function openingIntentKey(namespace: string, o: OpeningIntent): string {
   return seal(namespace, o.producer, `${o.producer}-${o.before}-open-${o.incarnation}`);
 }
 
-const batchName = /^(.+)-(\d+)-(\d+)-([0-9a-v]{12})(\d+)-(\d+)((?:-\d+\.\d+\.\d+\.\d+)+)$/;
+const batchesName = /^(.+)-(\d+)-(\d+)-([0-9a-v]{12})(\d+)-(\d+)-(\d+\.\d+\.\d+\.\d+(?:[-_]\d*\.\d*\.\d*\.\d*)*)$/;
 const openingName = /^(.+)-(\d+)-open-([0-9a-v]{12})$/;
 
 /** Reads an intent's key; undefined for anything that is not exactly one of this namespace: hints are skipped, never fatal. */
@@ -77,23 +129,38 @@ export function parseIntentKey(namespace: string, key: string): Intent | undefin
       },
     };
   }
-  const batch = batchName.exec(name);
-  if (!batch) return undefined;
-  return {
-    kind: "batch",
-    batch: {
-      producer: batch[1] as string,
-      epoch: asEpoch(Number(batch[2])),
-      seq: asSeq(Number(batch[3])),
-      incarnation: batch[4] as string,
-      attempt: Number(batch[5]),
-      base: asVersion(Number(batch[6])),
-      extents: (batch[7] as string).slice(1).split("-").map(parseExtent),
-    },
-  };
+  const batches = parseBatches(name);
+  return batches && { kind: "batches", batches };
 }
 
-function parseExtent(text: string): Extent {
-  const [cells, size, table, check] = text.split(".").map(Number) as [number, number, number, number];
+function parseBatches(name: string): [Descriptor, ...Descriptor[]] | undefined {
+  const match = batchesName.exec(name);
+  if (!match) return undefined;
+  const [, producer, epoch, seq, incarnation, attempt, base, listed] = match as unknown as string[];
+  const batches: Descriptor[] = [];
+  for (const text of (listed as string).split("_")) {
+    const before = batches.at(-1);
+    const extents = (text as string).split("-").map((extent, i) => parseExtent(extent, before?.extents[i]));
+    if (!extents.every((extent) => extent !== undefined)) return undefined;
+    batches.push({
+      producer: producer as string,
+      epoch: asEpoch(Number(epoch)),
+      seq: asSeq(Number(seq) + batches.length),
+      incarnation: incarnation as string,
+      attempt: Number(attempt),
+      base: asVersion(Number(base)),
+      extents,
+    });
+  }
+  return batches as [Descriptor, ...Descriptor[]];
+}
+
+/** A field left out is as in the extent of the batch before; without one the name says nothing. */
+function parseExtent(text: string, before?: Extent): Extent | undefined {
+  const values = text
+    .split(".")
+    .map((field, i) => (field === "" ? before?.[extentFields[i] as "cells"] : Number(field)));
+  if (values.includes(undefined)) return undefined;
+  const [cells, size, table, check] = values as [number, number, number, number];
   return { cells, size, table, check };
 }

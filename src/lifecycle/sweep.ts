@@ -172,7 +172,7 @@ export async function sweepIntents(sweep: Sweep): Promise<void> {
   const spent = new Set(spentIntents(intents, manifest.producers));
   for (const [key, intent] of intents.keys) {
     // Below the cutoff it cannot be staged; its owner uploads again under a new name.
-    const expired = "base" in intent && intent.base < sweep.cutoff;
+    const expired = intent.kind === "batches" && intent.batches[0].base < sweep.cutoff;
     if (expired || manifest.closed) spent.add(key);
   }
   const dead = [...spent].map((key): DeadObject => ({ key, size: 0, kind: "intent", reason: "spent" }));

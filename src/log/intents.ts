@@ -1,9 +1,10 @@
 /** Finding and carrying intents: anyone may commit anyone's uploaded batches, because a merge is a union by producer state. */
 import { isBatchWeaveError } from "../errors.js";
 import {
-  batchIntentKey,
+  batchIntents,
   type Descriptor,
   entryBytes,
+  type Intent,
   intentPrefix,
   intentShard,
   intentShards,
@@ -27,7 +28,7 @@ export interface Intents {
   readonly batches: ReadonlyMap<string, readonly Descriptor[]>;
   readonly openings: readonly OpeningIntent[];
   /** Every key, with what it says, for removing the spent ones. */
-  readonly keys: ReadonlyMap<string, Descriptor | OpeningIntent>;
+  readonly keys: ReadonlyMap<string, Intent>;
   /** Keys that say nothing to us: damaged, or left by a namespace that was here before. Reclaim deletes them. */
   readonly unreadable: readonly string[];
   /** They do not fit on one page: whoever lists again soon should list the shards at once. */
@@ -38,35 +39,37 @@ export const noIntents: Intents = { batches: new Map(), openings: [], keys: new 
 
 /** Options of {@link listIntents}. */
 export interface ListIntentsOptions extends CallOptions {
-  /** What the last listing said; a wrong guess costs time or requests, nothing else. */
-  readonly many?: boolean | undefined;
+  /** The listing before: names it has are not parsed again, and it tells whether to list the shards at once. */
+  readonly last?: Intents | undefined;
 }
 
 /** Lists the intents. */
 export async function listIntents(
   store: ObjectStore,
   namespace: string,
-  { many, signal }: ListIntentsOptions = {},
+  { last = noIntents, signal }: ListIntentsOptions = {},
 ): Promise<Intents> {
-  const keys = new Map<string, Descriptor | OpeningIntent>();
+  const keys = new Map<string, Intent>();
   const batches = new Map<string, Descriptor[]>();
   const openings: OpeningIntent[] = [];
   const unreadable: string[] = [];
-  const listed = many ? await listShards(store, { signal }) : await listKeys(store, { signal });
+  const listed = last.many ? await listShards(store, { signal }) : await listKeys(store, { signal });
   for (const { key } of listed) {
-    const intent = parseIntentKey(namespace, key);
+    const intent = last.keys.get(key) ?? parseIntentKey(namespace, key);
     if (!intent) {
       unreadable.push(key);
-    } else if (intent.kind === "opening") {
-      openings.push(intent.opening);
-      keys.set(key, intent.opening);
-    } else {
-      const owner = `${intent.batch.producer}/${intent.batch.epoch}/${intent.batch.incarnation}`;
-      const list = batches.get(owner);
-      if (list) list.push(intent.batch);
-      else batches.set(owner, [intent.batch]);
-      keys.set(key, intent.batch);
+      continue;
     }
+    keys.set(key, intent);
+    if (intent.kind === "opening") {
+      openings.push(intent.opening);
+      continue;
+    }
+    const { producer, epoch, incarnation } = intent.batches[0];
+    const owner = `${producer}/${epoch}/${incarnation}`;
+    const list = batches.get(owner);
+    if (list) list.push(...intent.batches);
+    else batches.set(owner, [...intent.batches]);
   }
   for (const list of batches.values()) list.sort((a, b) => a.seq - b.seq || b.attempt - a.attempt);
   return { batches, openings, keys, unreadable, many: listed.length > pageKeys };
@@ -97,17 +100,16 @@ async function listShard(store: ObjectStore, shard: string, options: CallOptions
   return keys;
 }
 
-/** Publishes a batch's intent. False: it has too many extents for a name, so the owner must commit it. */
-export async function publishIntent(
+/** Publishes intents of a producer's batches. False: one has too many extents for a name, so the owner must commit. */
+export async function publishIntents(
   store: ObjectStore,
   namespace: string,
-  batch: Descriptor,
+  batches: readonly Descriptor[],
   options?: CallOptions,
 ): Promise<boolean> {
-  const key = batchIntentKey(namespace, batch);
-  if (key === undefined) return false;
-  await store.put(key, new Uint8Array(0), { ...options, hint: true });
-  return true;
+  const { keys, unnamed } = batchIntents(namespace, batches);
+  await Promise.all(keys.map((key) => store.put(key, new Uint8Array(0), { ...options, hint: true })));
+  return unnamed.length === 0;
 }
 
 /** Stages what may be carried; returns how many batches and openings. Whatever does not fit is its owner's business. */
@@ -167,17 +169,18 @@ function isWellFormed(batch: Descriptor, spec: NamespaceSpec): boolean {
   );
 }
 
-/** Intents that a verified state has made useless: committed, fenced, or an opening that happened or was overtaken. */
+/** Intents that a verified state has made useless: all committed, fenced, or an opening that happened or was overtaken. */
 export function spentIntents(intents: Intents, producers: ReadonlyMap<string, ProducerState>): string[] {
-  const spent: string[] = [];
-  for (const [key, intent] of intents.keys) {
-    const state = producers.get(intent.producer);
-    if (!state) continue;
-    const done =
-      "before" in intent
-        ? state.epoch > intent.before
-        : state.epoch > intent.epoch || (holds(state, intent) && intent.seq < state.seq);
-    if (done) spent.push(key);
+  return [...intents.keys].filter(([, intent]) => isSpent(intent, producers)).map(([key]) => key);
+}
+
+function isSpent(intent: Intent, producers: ReadonlyMap<string, ProducerState>): boolean {
+  if (intent.kind === "opening") {
+    const { producer, before } = intent.opening;
+    return (producers.get(producer)?.epoch ?? 0) > before;
   }
-  return spent;
+  const [first] = intent.batches;
+  const state = producers.get(first.producer);
+  if (!state) return false;
+  return state.epoch > first.epoch || (holds(state, first) && first.seq + intent.batches.length <= state.seq);
 }

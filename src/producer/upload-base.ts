@@ -5,7 +5,7 @@ import type { Log } from "../log/index.js";
 /** Versions that share one base at most. */
 const baseVersionsMax = 1_024;
 /** And for how long: reclaim's grace (15 minutes by default) counts from the base, so it must not be much older than the upload. */
-const baseMsMax = 20_000;
+const baseMsMax = 60_000;
 /** The first base is given up early: how fast versions come is not known before there are two. */
 const firstBaseMsMax = 2_000;
 

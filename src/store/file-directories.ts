@@ -13,8 +13,11 @@ const vanishedMax = 32;
 interface Known {
   /** The directory is there (it may be removed again by somebody's clean-up; then the caller sees ENOENT and says so). */
   readonly exists: Promise<void>;
-  /** Its name, and those of all above it, survive power loss. */
-  readonly durable: Promise<void>;
+  /**
+   * Resolves when its name, and those of all above it, survive power loss. Begun by the first who asks, after the bytes are written: syncing those has
+   * written the journal by then, and with it the new name. Asked at once, it would have the journal written twice.
+   */
+  readonly durable: () => Promise<void>;
 }
 
 /** One fsync for everybody who asked before it began; those who ask while it runs share the next one. */
@@ -69,6 +72,8 @@ export class Directories {
   readonly #durable: boolean;
   readonly #known = new Map<string, Known>();
   readonly #syncs = new Map<string, SharedSync>();
+  /** The root and folders above it that this store made and whose names are not synced yet. What is known of them may be forgotten meanwhile. */
+  readonly #made = new Set<string>();
 
   /** `fleeting`: a directory whose name need not survive power loss, because nothing in it does. */
   constructor(root: string, fleeting: string, durable: boolean) {
@@ -81,23 +86,27 @@ export class Directories {
   ensure(path: string): Known {
     const known = this.#known.get(path);
     if (known) return known;
-    const made = this.#make(path);
-    const exists = made.then(() => {});
-    const durable = made.then((isNew) => (this.#durable ? this.#keepName(path, isNew) : undefined));
-    const entry: Known = { exists, durable };
+    const exists = this.#make(path);
+    const forget = (): void => {
+      if (this.#known.get(path) === entry) this.#known.delete(path);
+    };
+    let durable: Promise<void> | undefined;
+    const keep = (): Promise<void> => {
+      durable ??= exists.then(() => (this.#durable ? this.#keepName(path) : undefined));
+      durable.catch(forget);
+      return durable;
+    };
+    const entry: Known = { exists, durable: keep };
     this.#known.set(path, entry);
     if (this.#known.size > knownMax) this.#known.delete(this.#known.keys().next().value as string);
-    durable.catch(() => {
-      if (this.#known.get(path) === entry) this.#known.delete(path);
-    });
-    exists.catch(() => {});
+    exists.catch(forget);
     return entry;
   }
 
   /** Resolves when the names now in `path`, and `path` itself, survive power loss. At once when durability is traded away. */
   async sync(path: string): Promise<void> {
     if (!this.#durable) return;
-    await Promise.all([this.#sync(path), this.ensure(path).durable]);
+    await Promise.all([this.#sync(path), this.ensure(path).durable()]);
   }
 
   /** As {@link sync}, for names that were removed: makes nothing, and the names above `path` are no concern. */
@@ -124,15 +133,15 @@ export class Directories {
     });
   }
 
-  /** Whether the directory was made by this call. */
-  async #make(path: string): Promise<boolean> {
+  async #make(path: string): Promise<void> {
     for (let tries = 0; ; tries++) {
       try {
         await makeDirectory(path);
-        return true;
+        if (path.length <= this.#root.length) this.#made.add(path);
+        return;
       } catch (e) {
         // EISDIR is what macOS answers for "/".
-        if (errno(e) === "EEXIST" || errno(e) === "EISDIR") return false;
+        if (errno(e) === "EEXIST" || errno(e) === "EISDIR") return;
         if (errno(e) !== "ENOENT" || path === dirname(path)) throw e;
         // A link to nowhere is there and holds nothing, and so it is with /proc: without an end this would spin.
         if (tries === vanishedMax) {
@@ -154,11 +163,13 @@ export class Directories {
    * Syncs the parent, even when somebody else made the directory: they may have died before they did.
    * Above the root only what we made ourselves is our business; the root's own name is synced if its parent lets us.
    */
-  async #keepName(path: string, isNew: boolean): Promise<void> {
+  async #keepName(path: string): Promise<void> {
     const parent = dirname(path);
+    const isNew = this.#made.has(path);
     if (parent === path || path === this.#fleeting) return;
     if (path === this.#root && !isNew) return void (await tolerate(this.#sync(parent), "EACCES", "EPERM"));
     if (path.length < this.#root.length && !isNew) return;
-    await Promise.all([this.#sync(parent), this.#known.get(parent)?.durable ?? this.ensure(parent).durable]);
+    await Promise.all([this.#sync(parent), this.ensure(parent).durable()]);
+    this.#made.delete(path);
   }
 }

@@ -7,7 +7,7 @@ import { isBatchWeaveError } from "../../src/errors.js";
 import {
   asStep,
   asVersion,
-  batchIntentKey,
+  batchIntents,
   batchKey,
   type Descriptor,
   decodeBoundary,
@@ -142,7 +142,7 @@ function intent(c: ConformanceCase): Json {
   const found = parseIntentKey(c["namespace"], c["key"]);
   if (!found) return null;
   if (found.kind === "opening") return { opening: found.opening, key: openingIntentKey(c["namespace"], found.opening) };
-  return { batch: encodeDescriptor(found.batch), key: batchIntentKey(c["namespace"], found.batch) };
+  return { batches: found.batches.map(encodeDescriptor), keys: batchIntents(c["namespace"], found.batches).keys };
 }
 
 function silentOf(value: Json): SilentFinding | undefined {

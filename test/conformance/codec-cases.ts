@@ -3,7 +3,7 @@ import {
   asEpoch,
   asSeq,
   asVersion,
-  batchIntentKey,
+  batchIntents,
   crc32,
   crcText,
   encodeExtent,
@@ -394,10 +394,25 @@ function intentCases(): ConformanceCase[] {
       { cells: 1, size: 200, table: 96, check: 0 },
     ],
   };
-  const key = batchIntentKey(uuid, batch) as string;
+  const [key = ""] = batchIntents(uuid, [batch]).keys;
+  const extents = batch.extents.map((extent, i) => ({ ...extent, check: 1_000 + i }));
+  const run = [
+    batch,
+    { ...batch, seq: asSeq(13), extents },
+    { ...batch, seq: asSeq(14), extents: [...extents, ...extents] },
+  ];
+  // Under a right checksum, whatever it says.
+  const named = (name: string): string => `intent/0/${name}-${crcText(crc32(Buffer.from(`${uuid}/${name}`)))}`;
   const opening = openingIntentKey(uuid, { producer: "p-1", before: asEpoch(4), incarnation: "0123456789ab" });
   const keys = {
     "a batch of two extents": key,
+    "three in a row": batchIntents(uuid, run).keys[0] as string,
+    "a field left out of the first": named("p-1-0-0123456789ab0-7-2..121.5"),
+    "a field left out of an extent that the batch before has not": named(
+      "p-1-0-0123456789ab0-7-2.249.121.5_...6-1.200..7",
+    ),
+    "a field left out that need not be": named("p-1-0-0123456789ab0-7-2.249.121.5_2.249..6"),
+    "nothing between two bars": named("p-1-0-0123456789ab0-7-2.249.121.5__...6"),
     "an opening": opening,
     "another checksum": `${key.slice(0, -1)}${key.endsWith("0") ? "1" : "0"}`,
     "nothing like one": "intent/0/hello",

@@ -15,7 +15,7 @@ import {
 } from "../../src/format/index.js";
 import { createNamespace, MemoryStore } from "../../src/index.js";
 import { reclaim, registerCheckpoint } from "../../src/lifecycle/index.js";
-import { Draft, type Holder, type Log, listIntents, publishIntent } from "../../src/log/index.js";
+import { Draft, type Holder, type Log, listIntents, publishIntents } from "../../src/log/index.js";
 import { HookedStore } from "./hooked-store.js";
 import { cursorAt, keysOf, readAll, SmallWorld, Writer } from "./small-world.js";
 
@@ -200,7 +200,7 @@ describe("hazard 47 and 54: intents of zombies, and poisoned ones", () => {
     const poisoned = new Writer(world.open(uri, log.spec), "poisoned");
     await poisoned.open();
     const bad: Descriptor = { ...(await poisoned.upload()), extents: [{ cells: 9, size: 1, table: 1, check: 1 }] };
-    for (const batch of [old, fine, bad]) await publishIntent(log.store, uuid, batch);
+    for (const batch of [old, fine, bad]) await publishIntents(log.store, uuid, [batch]);
     const helper = new Writer(world.open(uri, log.spec), "helper");
     await helper.open();
     const own = await helper.upload();
@@ -211,8 +211,8 @@ describe("hazard 47 and 54: intents of zombies, and poisoned ones", () => {
     expect(await occurrences(fresh, "good", 0)).toBe(1);
     expect(await occurrences(fresh, "twice", 0)).toBe(0);
     await reclaim(log, { graceMs: 1e9, keepVersions: 2 });
-    const left = [...(await listIntents(log.store, uuid)).keys.values()].map((intent) => intent.producer);
-    expect(left).toEqual(["poisoned"]);
+    const left = await listIntents(log.store, uuid);
+    expect([...left.batches.values()].flat().map((batch) => batch.producer)).toEqual(["poisoned"]);
   });
 });
 

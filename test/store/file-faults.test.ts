@@ -166,7 +166,8 @@ describe("power-loss", () => {
     log = [];
     await store.put("a/h", new Uint8Array(0), { hint: true });
     expect(log.filter((call) => /^[a-z]+ a\/h$/.test(call))).toEqual(["open a/h"]);
-    expect(log.filter((call) => /sync|tmp/.test(call))).toEqual([]);
+    // Nobody waits for the closing of what was only synced, so one may still be under way.
+    expect(log.filter((call) => /^(?!close).*(sync|tmp)/.test(call))).toEqual([]);
     expect(await store.get("a/h")).toEqual(new Uint8Array(0));
     expect((await store.list("a/")).objects).toEqual([
       { key: "a/h", size: 0 },

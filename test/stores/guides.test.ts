@@ -133,11 +133,11 @@ test("s3: producers, ranks and the reclaimer get along with their own policies",
   };
   const uri = "s3://bucket/run";
   assertSafe(await probeStore(stores.producer, systemEnv, { rounds: 1 }));
-  const writing = await createNamespace(uri, { grid: { rows: 2, chunks: 1 } }, { store: stores.producer });
-  const crew = [await writing.producer({ id: "a" }), await writing.producer({ id: "b" })];
-  // Enough for a page's worth of intents, which are then deleted, and for sealed segments.
+  const writing = await createNamespace(uri, { grid: { rows: 6, chunks: 1 } }, { store: stores.producer });
+  const crew = await Promise.all(["a", "b"].map((id) => writing.producer({ id, extentBytesMax: 8 })));
+  // Enough for a page's worth of intents, which are then deleted, and for sealed segments. With so many extents no two share a name.
   for (let batch = 0; batch < 700; batch++) {
-    await Promise.all(crew.map((one) => one.append([new Uint8Array(8), new Uint8Array(8)])));
+    await Promise.all(crew.map((one) => one.append(Array.from({ length: 6 }, () => new Uint8Array(8)))));
   }
   await Promise.all(crew.map((one) => one.close()));
   const reading = await openNamespace(uri, { store: stores.rank });
