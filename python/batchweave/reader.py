@@ -211,10 +211,7 @@ class SliceReader:
                     opened = self._open_object(key)
                     if opened is None:
                         return None
-                    _, size, table, _ = place.descriptor[EXTENTS][0]
-                    data = opened.read(table, size - table)
-                    self.stats.add(len(data))
-                    kept = (place.descriptor, decode_footer(data, key, place.namespace, place.descriptor, 0, 0), opened)
+                    kept = (place.descriptor, self._footer_of(opened, key, place), opened)
                 _, footer, opened = kept
                 wanted = [(at, footer.entry(cells[at].row * chunks + cells[at].chunk)) for at in range(first, after)]
                 for offset, length, members in plan_ranges([(e.offset, e.length) for _, e in wanted]):
@@ -234,6 +231,18 @@ class SliceReader:
                 self._kept.append(kept)
         self.hedger.note(total, time.monotonic() - begun)
         return slices
+
+    def _footer_of(self, opened: Any, key: str, place: BatchPlace) -> Footer:
+        cache_key = f"{place.namespace}/{key}"
+        found = self._footers.peek(cache_key)
+        if found is not None:
+            return found[0]
+        _, size, table, _ = place.descriptor[EXTENTS][0]
+        data = opened.read(table, size - table)
+        self.stats.add(len(data))
+        footer = decode_footer(data, key, place.namespace, place.descriptor, 0, 0)
+        self._footers.put(cache_key, (footer, None), size - table)
+        return footer
 
     def _run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         return [call() for call in calls] if self.is_near else self._pool.run_all(calls)

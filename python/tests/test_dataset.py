@@ -249,7 +249,8 @@ class Torch(Files):
         self.assertEqual(done.returncode, 0, done.stderr[-2_000:])
         result = json.loads(done.stdout.splitlines()[-1])
         self.assertEqual(result["same"], True)
-        self.assertEqual(result["alone"], 4 * result["broadcast"], result)
+        # Two threads of a rank may read one slice table both.
+        self.assertAlmostEqual(result["alone"] / result["broadcast"], 4, delta=0.05, msg=str(result))
 
 
 if __name__ == "__main__":
