@@ -4,6 +4,9 @@ import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
 import { formatBytes, formatMs, table } from "../terminal.js";
 
+/** Shorter, and the store would be asked without end. */
+const intervalSecondsMin = 0.1;
+
 async function run(call: Call): Promise<undefined> {
   const { args, terminal, open, stopping } = call;
   const graceSeconds = args.number("grace");
@@ -21,6 +24,11 @@ async function run(call: Call): Promise<undefined> {
     return undefined;
   }
   const intervalSeconds = args.number("interval");
+  if (intervalSeconds !== undefined && intervalSeconds < intervalSecondsMin)
+    throw invalid(
+      `--interval must be at least ${intervalSecondsMin} seconds, not ${intervalSeconds}: every run reads the log, and it would never stop.`,
+      { interval: intervalSeconds },
+    );
   const intervalMs = intervalSeconds === undefined ? undefined : 1_000 * intervalSeconds;
   const onFailure = (error: unknown): void => {
     // What waiting cannot mend ends the command; a hiccup of the store does not.
