@@ -62,7 +62,7 @@ export class S3Signer {
       return this.#credentials;
     } catch (e) {
       if (e instanceof BatchWeaveError) throw e;
-      throw credentialsError(this.#place, e);
+      throw credentialsError(this.#place, e, this.#environment["AWS_PROFILE"] || "default");
     }
   }
 
@@ -119,13 +119,20 @@ async function standardChain(): Promise<Lent> {
 }
 
 /** The packages' own messages name the profile or the source that failed, never a secret. The error itself may hold more, so it is left out. */
-function credentialsError(place: S3Place, e: unknown): BatchWeaveError {
-  const said = e instanceof Error ? e.message.split("\n")[0]?.slice(0, 200) : "";
-  const isExpired = /expired/i.test(said ?? "");
+function credentialsError(place: S3Place, e: unknown, profile: string): BatchWeaveError {
+  const said = (e instanceof Error ? e.message.split("\n")[0]?.slice(0, 200) : "") ?? "";
+  // The package has a sentence for each way in which a login can be missing; all name the same remedy.
+  if (/aws sso login/.test(said)) {
+    return new BatchWeaveError(
+      "STORE_DENIED",
+      `nobody is logged in for ${place.uri}: the AWS profile "${profile}" uses SSO, and its session is missing or has expired; run \`aws sso login --profile ${profile}\``,
+      { uri: place.uri, profile },
+    );
+  }
   return new BatchWeaveError(
     "STORE_DENIED",
-    isExpired
-      ? `the credentials for ${place.uri} have expired (${said}); renew them, for instance with \`aws sso login\``
+    /expired/i.test(said)
+      ? `the credentials for ${place.uri} have expired (${said}); renew them`
       : `no credentials for ${place.uri} (${said}); set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run with a role`,
     { uri: place.uri },
   );

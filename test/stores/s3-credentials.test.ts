@@ -1,9 +1,10 @@
 /**
  * Property: credentials are found wherever AWS's own tools find them, and are used. Method: the built command in processes that have one source
- * each: profile, a program, web identity, container, instance; the services behind them answered on loopback; the key that each request to S3
+ * each: profile, a program, SSO, web identity, container, instance; the services behind them answered on loopback; the key that each request to S3
  * was signed with.
  */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -28,6 +29,10 @@ function answerOf(method: string, path: string): string {
       Token: `token-${id}`,
       Expiration: expiration,
     });
+  if (path.startsWith("/federation/credentials")) {
+    const keys = { accessKeyId: "AKIDSSO", secretAccessKey: "s", sessionToken: "token-AKIDSSO" };
+    return JSON.stringify({ roleCredentials: { ...keys, expiration: Date.parse(expiration) } });
+  }
   if (path.startsWith("/container")) return lent("AKIDCONTAINER");
   if (method === "PUT" && path.endsWith("/api/token")) return "imds-token";
   if (path.endsWith("/security-credentials/")) return "role";
@@ -52,8 +57,24 @@ beforeAll(async () => {
   );
   const lent = { Version: 1, AccessKeyId: "AKIDPROGRAM", SecretAccessKey: "s", SessionToken: "token-AKIDPROGRAM" };
   writeFileSync(join(folder, "program"), JSON.stringify(lent));
-  writeFileSync(join(folder, "config"), `[profile made]\ncredential_process = cat ${join(folder, "program")}\n`);
+  writeFileSync(
+    join(folder, "config"),
+    `[profile made]\ncredential_process = cat ${join(folder, "program")}\n${ssoProfile("in", "here")}${ssoProfile("out", "nowhere")}`,
+  );
+  // What `aws sso login` leaves behind.
+  const cache = join(folder, ".aws/sso/cache");
+  mkdirSync(cache, { recursive: true });
+  const token = { accessToken: "an SSO token", expiresAt: new Date(Date.now() + 3_600_000).toISOString() };
+  writeFileSync(join(cache, `${createHash("sha1").update("here").digest("hex")}.json`), JSON.stringify(token));
 });
+
+/** A profile that logs in through SSO, and its session. */
+function ssoProfile(name: string, session: string): string {
+  const role = "sso_account_id = 123456789012\nsso_role_name = train\n";
+  const start = "sso_start_url = https://example.com/start\nsso_region = us-east-1\n";
+  return `[profile ${name}]\nsso_session = ${session}\n${role}[sso-session ${session}]\n${start}`;
+}
+
 afterAll(async () => {
   await s3.stop();
   services.closeAllConnections();
@@ -64,6 +85,7 @@ afterAll(async () => {
 const sources: [string, string, () => Record<string, string>][] = [
   ["a profile", "AKIDPROFILE", () => ({ AWS_PROFILE: "kept" })],
   ["a program that a profile names", "AKIDPROGRAM", () => ({ AWS_PROFILE: "made" })],
+  ["SSO", "AKIDSSO", () => ({ AWS_PROFILE: "in", HOME: folder, AWS_ENDPOINT_URL_SSO: address })],
   [
     "web identity",
     "AKIDWEB",
@@ -81,9 +103,9 @@ const sources: [string, string, () => Record<string, string>][] = [
   ],
 ];
 
-test.each(sources)("from %s", { timeout: 60_000 }, async (_name, key, environment) => {
-  const before = s3.requests.length;
-  const { error } = await start(["info", "s3://bucket/run", "--json"], {
+/** The command in a process that has this source and no other. */
+function ask(environment: Record<string, string>): ReturnType<typeof start>["ended"] {
+  return start(["info", "s3://bucket/run", "--json"], {
     AWS_ACCESS_KEY_ID: "",
     AWS_SECRET_ACCESS_KEY: "",
     AWS_CONFIG_FILE: join(folder, "config"),
@@ -91,10 +113,26 @@ test.each(sources)("from %s", { timeout: 60_000 }, async (_name, key, environmen
     AWS_EC2_METADATA_DISABLED: "true",
     AWS_REGION: "us-east-1",
     AWS_ENDPOINT_URL_S3: s3.endpoint,
-    ...environment(),
+    ...environment,
   }).ended;
+}
+
+test.each(sources)("from %s", { timeout: 60_000 }, async (_name, key, environment) => {
+  const before = s3.requests.length;
+  const { error } = await ask(environment());
   expect(error).toMatchObject({ code: "NO_NAMESPACE" });
   const [request] = s3.requests.slice(before);
   expect(request?.headers.authorization).toContain(`Credential=${key}/`);
   expect(request?.headers["x-amz-security-token"]).toBe(`token-${key}`);
+});
+
+test("a profile with SSO that nobody logged in to: one sentence with the command", { timeout: 60_000 }, async () => {
+  const before = s3.requests.length;
+  const { error } = await ask({ AWS_PROFILE: "out", HOME: folder });
+  expect(error).toMatchObject({
+    code: "STORE_DENIED",
+    message:
+      'nobody is logged in for s3://bucket/run: the AWS profile "out" uses SSO, and its session is missing or has expired; run `aws sso login --profile out`',
+  });
+  expect(s3.requests).toHaveLength(before);
 });
