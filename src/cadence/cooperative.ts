@@ -46,8 +46,9 @@ const windowMs = 500;
 /** Batches that come faster than this share intents, unless somebody waits for them: then half the carrier's shortest interval. */
 const announceMs = 150;
 const urgentAnnounceMs = 50;
-/** The first look of a follower that somebody waits for; each one in vain doubles the delay, up to half its patience. */
+/** The first look of a follower that somebody waits for; each one in vain makes the delay longer, up to half its patience. */
 const urgentLookMs = 100;
+const urgentLookGrowth = 1.5;
 /** How many times longer a follower waits while it sees that somebody carries. */
 const busyPatience = 6;
 /** How often each of a few followers looks, times the square of their number: about 10 s until somebody notices that the carrier died. */
@@ -184,7 +185,7 @@ export class CooperativePublisher implements Publisher {
     const oldestMs = this.#announced.get(pending[0] as Descriptor) ?? now;
     if (this.#lookDelayMs === 0) this.#lookDelayMs = 0.5 + this.#log.env.random();
     const trusted = now - this.#carrierSeenAtMs < 2 * this.#settings.confirmMs;
-    const urgentMs = Math.min(patienceMs / 2, urgentLookMs * 2 ** Math.min(this.#looksInVain, 10));
+    const urgentMs = Math.min(patienceMs / 2, urgentLookMs * urgentLookGrowth ** Math.min(this.#looksInVain, 10));
     const delayMs = this.#urgent ? urgentMs : (trusted ? confirmMs : patienceMs) * this.#lookDelayMs;
     const lookAtMs = Math.max(oldestMs + delayMs, this.#lookedAtMs + Math.min(delayMs, patienceMs / 2));
     return Math.min(takeOverAtMs, lookAtMs) - now;

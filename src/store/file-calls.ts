@@ -15,8 +15,7 @@ export const writeFlags: number = fs.constants.O_WRONLY | fs.constants.O_CREAT |
 export const durableWriteFlags: number = process.platform === "linux" ? writeFlags | fs.constants.O_DSYNC : 0;
 /** Make a file unless it is there; a symbolic link in its place is not followed. */
 export const touchFlags: number = fs.constants.O_WRONLY | fs.constants.O_CREAT | fs.constants.O_NOFOLLOW;
-/** Open a directory to sync it. */
-export const directoryFlags: number = fs.constants.O_RDONLY | fs.constants.O_DIRECTORY;
+const directoryFlags = fs.constants.O_RDONLY | fs.constants.O_DIRECTORY;
 
 /** Most buffers one writev(2) takes (IOV_MAX on Linux and macOS). */
 export const vectorsMax = 1024;
@@ -37,9 +36,23 @@ export function closeFile(fd: number): Promise<void> {
   return new Promise((resolve, reject) => fs.close(fd, settled(resolve, reject)));
 }
 
-/** close(2) of a file that holds nothing to write back: no thread is needed for it. */
+/** open(2) of a directory, to sync it; undefined when there is none. Its name has just been used, so no thread is needed for it. */
+export function openDirectoryNow(path: string): number | undefined {
+  try {
+    return fs.openSync(path, directoryFlags);
+  } catch (e) {
+    if ((e as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw e;
+  }
+}
+
+/** close(2) of a file that holds nothing to write back: no thread is needed for it, and if it fails nothing is lost. */
 export function closeFileNow(fd: number): void {
-  fs.closeSync(fd);
+  try {
+    fs.closeSync(fd);
+  } catch {
+    // The descriptor is gone all the same.
+  }
 }
 
 /** fdatasync(2) */

@@ -1,7 +1,7 @@
 /** Directories of a file store: made when needed, remembered, and synced once for all who wait. */
 import { dirname } from "node:path";
 import { BatchWeaveError } from "../errors.js";
-import { closeFile, directoryFlags, makeDirectory, openFile, syncAll } from "./file-calls.js";
+import { closeFileNow, makeDirectory, openDirectoryNow, syncAll } from "./file-calls.js";
 import { errno, tolerate } from "./file-error.js";
 
 /** Most directories remembered. Forgetting one costs a mkdir and an fsync, nothing else. */
@@ -56,12 +56,12 @@ class SharedSync {
 
 /** fsync of a directory. One that is gone has nothing left to keep; one on a file system without directory sync keeps what it can. */
 async function syncDirectory(path: string): Promise<void> {
-  const fd = await tolerate(openFile(path, directoryFlags), "ENOENT");
+  const fd = openDirectoryNow(path);
   if (fd === undefined) return;
   try {
     await tolerate(syncAll(fd), "EINVAL", "ENOTSUP", "EBADF");
   } finally {
-    closeFile(fd).catch(() => {}); // nothing was written through it, so nothing can be lost
+    closeFileNow(fd);
   }
 }
 

@@ -337,7 +337,7 @@ export class FileStore implements ObjectStore {
         signal?.throwIfAborted();
         return bytes;
       } finally {
-        closeFile(fd).catch(() => {}); // only read through: nothing can be lost by it
+        closeFileNow(fd);
       }
     } catch (e) {
       throw fileError(e, "read", path);
@@ -466,9 +466,12 @@ class TempFile {
 
   /** Closes and unlinks. Never throws: a leftover is invisible, and a later sweep removes it. */
   async drop(): Promise<void> {
-    const unlinked = this.#isNamed ? undefined : unlinkFile(this.path);
+    // Synced by now, or of no use to anybody.
+    if (this.#fd !== undefined) closeFileNow(this.#fd);
+    this.#fd = undefined;
+    if (this.#isNamed) return;
     this.#isNamed = true;
-    await Promise.allSettled([this.close(), unlinked]);
+    await unlinkFile(this.path).catch(() => {});
   }
 }
 
