@@ -170,7 +170,7 @@ const commits: readonly PlantedBug[] = [
     45,
     producer,
     "entry.reject(error);",
-    'void import("../format/index.js").then((format) => entry.upload.descriptor && this.#log.store.delete(format.descriptorKeys(entry.upload.descriptor)).catch(() => { }));\n            entry.reject(error);',
+    '{ void import("../format/index.js").then((format) => entry.upload.descriptor && this.#log.store.delete(format.descriptorKeys(entry.upload.descriptor)).catch(() => { })); entry.reject(error); }',
   ),
   bug(
     "acknowledging from a chain that nobody vouched for",
