@@ -4,6 +4,9 @@
  * with its defaults. Each client is a process of its own; rounds of the clients alternate, and every figure is the median of the rounds.
  * The server is a process of ours that forgets what it is sent, so that the clients are what is measured.
  *
+ * `--heap 32` lets every client hold 32 MB of small objects, as a process that does some work does: V8 counts the bytes of buffers against a limit that
+ * grows with the heap, and in an empty process that limit, not the client, decides how often everything is collected.
+ *
  * `--clients "bare;bare, signed by AWS's signer"` shows what AWS's own signer would cost (names are separated by semicolons).
  *
  * Over TLS nobody but the SDK hashes the bytes (UNSIGNED-PAYLOAD). Over plain HTTP our default is to sign them, because nothing else
@@ -21,7 +24,7 @@ import type { StoreAnswer, StoreQuestion, StoreWorkerSettings } from "./harness/
 import { WorkerProcess } from "./harness/worker-process.js";
 
 export const summary =
-  "our S3 client, the bare node:http call and AWS SDK v3 [--sizes 100e3,1e6,10e6] [--concurrency 1,8,32] [--ops put,get] [--tls both|yes|no] [--rounds 5] [--seconds 0.4] [--clients NAMES]";
+  "our S3 client, the bare node:http call and AWS SDK v3 [--sizes 100e3,1e6,10e6] [--concurrency 1,8,32] [--ops put,get] [--tls both|yes|no] [--rounds 5] [--seconds 0.4] [--clients NAMES] [--heap MB]";
 
 const bytesSigned = "batchweave, bytes signed";
 const clientNames = ["bare", "batchweave", bytesSigned, "aws sdk"];
@@ -33,6 +36,7 @@ interface Plan {
   readonly clients: readonly string[];
   readonly rounds: number;
   readonly seconds: number;
+  readonly heapMb: number;
 }
 
 function start(file: string, argument: unknown): WorkerProcess {
@@ -57,8 +61,10 @@ async function measure(tls: boolean, settings: SinkSettings, plan: Plan, report:
   try {
     const port = await server.ask<number>({});
     const endpoint = `${tls ? "https" : "http"}://127.0.0.1:${port}`;
-    for (const client of names)
-      workers.set(client, start("store-worker", { client, endpoint } satisfies StoreWorkerSettings));
+    for (const client of names) {
+      const settings: StoreWorkerSettings = { client, endpoint, heapMb: plan.heapMb };
+      workers.set(client, start("store-worker", settings));
+    }
     for (const op of plan.ops)
       for (const bytes of plan.sizes)
         for (const concurrency of plan.concurrencies) {
@@ -108,7 +114,7 @@ async function inTurns(
 }
 
 export async function run(args: string[]): Promise<void> {
-  const options = readOptions(args, ["sizes", "concurrency", "ops", "tls", "rounds", "seconds", "clients"]);
+  const options = readOptions(args, ["sizes", "concurrency", "ops", "tls", "rounds", "seconds", "clients", "heap"]);
   const plan: Plan = {
     sizes: numbers(options.sizes, [100_000, 1_000_000, 10_000_000]),
     concurrencies: numbers(options.concurrency, [1, 8, 32]),
@@ -119,6 +125,7 @@ export async function run(args: string[]): Promise<void> {
     clients: options.clients?.split(";") ?? clientNames,
     rounds: number(options.rounds, 5),
     seconds: number(options.seconds, 0.4),
+    heapMb: number(options.heap, 0),
   };
   const tls = options.tls ?? "both";
   const report = new Report("store", options.json);
