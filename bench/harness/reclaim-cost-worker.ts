@@ -158,13 +158,16 @@ async function keep(
   return kept;
 }
 
-async function reclaimAll(
+/** Deletes until told to stop; says when the clock may start. */
+type DeleteAll = (
   ns: Namespace,
   intervalMs: number,
   kept: Kept,
   signal: AbortSignal,
   begun: () => void,
-): Promise<void> {
+) => Promise<void>;
+
+const reclaimAll: DeleteAll = async (ns, intervalMs, kept, signal, begun) => {
   let isFirst = true;
   const onRun = (report: ReclaimReport): void => {
     // The first run of a process lists everything, one that stays does so once in 64 runs; it is over before the clock starts.
@@ -182,16 +185,10 @@ async function reclaimAll(
   await ns.watchReclaim({ intervalMs }, { signal, onRun, onFailure }).catch((error) => {
     if (!signal.aborted) throw error;
   });
-}
+};
 
 /** The control: the same files go, and nothing else is done. Destroys the log; nobody reads it. */
-async function unlinkAll(
-  ns: Namespace,
-  intervalMs: number,
-  kept: Kept,
-  signal: AbortSignal,
-  begun: () => void,
-): Promise<void> {
+const unlinkAll: DeleteAll = async (ns, intervalMs, kept, signal, begun) => {
   const folder = fileURLToPath(`${ns.uri}/batch`);
   begun();
   while (!signal.aborted) {
@@ -204,7 +201,7 @@ async function unlinkAll(
     kept.reclaims++;
     await pause(intervalMs / 2, signal);
   }
-}
+};
 
 const pause = (ms: number, signal: AbortSignal): Promise<void> =>
   new Promise((resolve) => {

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import math
 import threading
-import time
+
 _SAMPLES_MAX = 256
 _SAMPLES_MIN = 20
 _BURST_MAX = 10.0

@@ -37,6 +37,15 @@ def filled(store: MemoryStore, batches: int = 10, size: int = 10, rows: int = 2,
     return namespace
 
 
+def small_log_on_files(folder: str, batches: int) -> Namespace:
+    namespace = create_namespace(Path(folder, "ns").as_uri(), rows=1, durability="process-crash")
+    with namespace.producer("p") as p:
+        for _ in range(batches):
+            p.append([b"x" * 1_000])
+    namespace.close()
+    return namespace
+
+
 class Reading(unittest.TestCase):
     def code(self, call: Any) -> str:
         with self.assertRaises(BatchWeaveError) as caught:
@@ -231,11 +240,7 @@ class Reading(unittest.TestCase):
 
     def test_while_a_trainer_computes_files_are_read_ahead_again_and_again(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            namespace = create_namespace(Path(folder, "ns").as_uri(), rows=1, durability="process-crash")
-            with namespace.producer("p") as p:
-                for _ in range(200):
-                    p.append([b"x" * 1_000])
-            namespace.close()
+            namespace = small_log_on_files(folder, 200)
             with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:
                 for share in consumer:
                     if share.iteration < 150:
@@ -252,11 +257,7 @@ class Reading(unittest.TestCase):
                 time.sleep(0.0015)  # no longer quicker than a thread
 
         with tempfile.TemporaryDirectory() as folder:
-            namespace = create_namespace(Path(folder, "ns").as_uri(), rows=1, durability="process-crash")
-            with namespace.producer("p") as p:
-                for _ in range(100):
-                    p.append([b"x" * 1_000])
-            namespace.close()
+            namespace = small_log_on_files(folder, 100)
             original = Prefetch._is_attended.fget  # type: ignore[attr-defined]
 
             def dawdle(prefetch: Prefetch) -> bool:

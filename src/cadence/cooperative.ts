@@ -78,8 +78,10 @@ export class CooperativePublisher implements Publisher {
   /** The newest of this carrier's own versions that nobody has vouched for yet. */
   #chain: Manifest | undefined;
   #vouchedAtMs = 0;
+  /** What the last listing showed, until its spent ones are being removed. */
   #listed: Intents | undefined;
   #listedAtMs = Number.NEGATIVE_INFINITY;
+  /** The same, kept: what it has need not be parsed again. */
   #lastListing: Intents | undefined;
   /** When this follower takes over, unless its next look shows that somebody else did. */
   #takeOverAtMs: number | undefined;

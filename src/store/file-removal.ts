@@ -48,7 +48,7 @@ export class QuietRemoval {
     const begunMs = this.#monotonic();
     try {
       if (this.#patient > 0 || begunMs - this.#sliceBegunMs > sliceMs) {
-        this.#patient--;
+        if (this.#patient > 0) this.#patient--;
         await later(path);
         this.#sliceBegunMs = this.#monotonic();
         return;
