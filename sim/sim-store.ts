@@ -17,8 +17,8 @@ export interface SimStoreOptions {
    * measurements of scale, where all batches share one payload.
    */
   readonly copies?: "both" | "in" | "none" | undefined;
-  /** Whether the bytes of a key are kept, or only their number; reading others is an error. Everything unless told. */
-  readonly retains?: ((key: string) => boolean) | undefined;
+  /** Writes of these keys take their time and effect and are then forgotten; reading or listing them is an error. None unless told. */
+  readonly forgets?: ((key: string) => boolean) | undefined;
   /** Puts of these keys go in parts: until the last one is there, or for ever, they are uploads that somebody may abort. None unless told. */
   readonly inParts?: ((key: string) => boolean) | undefined;
 }
@@ -42,8 +42,7 @@ export interface Applied {
 /** Bytes at rest. */
 export interface StoredObject {
   readonly size: number;
-  /** Undefined when only the size is kept. */
-  readonly parts: readonly Uint8Array[] | undefined;
+  readonly parts: readonly Uint8Array[];
   /** CRC-32 when it was packed, where readers share the bytes. */
   readonly check?: number | undefined;
 }
@@ -60,7 +59,7 @@ export class SimStore {
   readonly #objects = new Map<string, StoredObject>();
   readonly #keys = new KeyIndex();
   readonly #ignoresPreconditions: boolean;
-  readonly #retains: ((key: string) => boolean) | undefined;
+  readonly #forgets: (key: string) => boolean;
   readonly #inParts: ((key: string) => boolean) | undefined;
   readonly #uploads = new Set<Upload>();
 
@@ -68,7 +67,7 @@ export class SimStore {
     this.#ignoresPreconditions = options.ignoresPreconditions ?? false;
     this.ceiling = options.ceiling === undefined ? undefined : new RateCeiling(options.ceiling);
     this.#copies = options.copies ?? "both";
-    this.#retains = options.retains;
+    this.#forgets = options.forgets ?? (() => false);
     this.#inParts = options.inParts;
   }
 
@@ -87,7 +86,7 @@ export class SimStore {
     const parts = body instanceof Uint8Array ? [body] : body;
     let size = 0;
     for (const part of parts) size += part.length;
-    if (this.#retains !== undefined && !this.#retains(key)) return { size, parts: undefined };
+    if (this.#forgets(key)) return { size, parts: [] };
     if (this.#copies === "none") return { size, parts };
     const bytes = join(parts, size);
     return { size, parts: [bytes], check: this.#copies === "in" ? crc32(bytes) : undefined };
@@ -148,20 +147,19 @@ export class SimStore {
 
   /** The whole object. */
   get(key: string): Uint8Array | undefined {
-    const object = this.#objects.get(key);
+    const object = this.#found(key);
     if (object === undefined) return undefined;
-    const only = this.#parts(key, object);
-    if (only.length === 1 && this.#copies !== "both") return only[0];
-    return join(only, object.size);
+    if (object.parts.length === 1 && this.#copies !== "both") return object.parts[0];
+    return join(object.parts, object.size);
   }
 
   /** Part of an object. */
   getRange(key: string, start: number, length: number): Uint8Array | undefined {
-    const object = this.#objects.get(key);
+    const object = this.#found(key);
     if (object === undefined) return undefined;
+    const { parts } = object;
     const from = Math.min(start, object.size);
     const to = Math.min(start + length, object.size);
-    const parts = this.#parts(key, object);
     if (parts.length === 1) {
       const only = parts[0] as Uint8Array;
       return this.#copies === "both" ? only.slice(from, to) : only.subarray(from, to);
@@ -171,6 +169,7 @@ export class SimStore {
 
   /** One page of a listing. */
   list(prefix: string, startAfter: string, limit: number): ListPage {
+    this.#assertKept(prefix);
     const most = Math.min(limit, pageKeysMax);
     const keys = this.#keys.page(prefix, startAfter, most + 1);
     const more = keys.length > most;
@@ -191,7 +190,7 @@ export class SimStore {
   /** Throws when somebody wrote into bytes that he was given to read. */
   assertUntouched(): void {
     for (const [key, { parts, check }] of this.#objects) {
-      if (check !== undefined && crc32((parts as readonly Uint8Array[])[0] as Uint8Array) !== check)
+      if (check !== undefined && crc32(parts[0] as Uint8Array) !== check)
         throw new Error(`a reader changed the bytes of ${key}, which others read too`);
     }
   }
@@ -220,6 +219,7 @@ export class SimStore {
   }
 
   #write(key: string, object: StoredObject): void {
+    if (this.#forgets(key)) return;
     const before = this.#objects.size;
     this.#objects.set(key, object);
     if (this.#objects.size !== before) this.#keys.add(key);
@@ -228,14 +228,16 @@ export class SimStore {
   #isSame(key: string, object: StoredObject): boolean {
     const before = this.#objects.get(key);
     if (before === undefined) return true;
-    if (before.size !== object.size || before.parts === undefined || object.parts === undefined)
-      return before.size === object.size;
-    return Buffer.compare(join(before.parts, before.size), join(object.parts, object.size)) === 0;
+    return before.size === object.size && Buffer.compare(join(before.parts, before.size), join(object.parts, object.size)) === 0;
   }
 
-  #parts(key: string, object: StoredObject): readonly Uint8Array[] {
-    if (object.parts !== undefined) return object.parts;
-    throw new Error(`the simulated store was told to keep only the size of ${key}, and now somebody reads it`);
+  #found(key: string): StoredObject | undefined {
+    this.#assertKept(key);
+    return this.#objects.get(key);
+  }
+
+  #assertKept(key: string): void {
+    if (this.#forgets(key)) throw new Error(`the simulated store was told to forget ${key}, and now somebody reads it`);
   }
 }
 

@@ -5,7 +5,7 @@
  */
 import { asStep, asVersion, type Step, type Version } from "./brand.js";
 import { type Descriptor, decodeDescriptor, encodeDescriptor } from "./descriptor.js";
-import { openJson, sealJson } from "./json-object.js";
+import { JsonText, openJson, remembered, sealJson } from "./json-object.js";
 import { indexKey } from "./keys.js";
 import { asInteger, asList, asText, asTuple, corrupt } from "./shape.js";
 
@@ -82,6 +82,13 @@ export function encodeRun(run: Run): { start: Step; batches: unknown[] } {
   return { start: run.start, batches: run.batches.map(encodeDescriptor) };
 }
 
+const descriptorText = remembered(encodeDescriptor);
+
+/** As {@link encodeRun}, for sealing. */
+export function runText({ start, batches }: Run): JsonText {
+  return new JsonText(`{"start":${start},"batches":[${batches.map(descriptorText).join(",")}]}`);
+}
+
 export function decodeRun(value: unknown, where: string): Run {
   const record = value as { start?: unknown; batches?: unknown } | null;
   if (typeof record !== "object" || record === null) return corrupt(where, "a run of batches is not an object");
@@ -93,7 +100,10 @@ export function decodeRun(value: unknown, where: string): Run {
 
 /** A full segment: 64 descriptors. */
 export function encodeSegment(namespace: string, run: Run): Uint8Array {
-  return sealJson("segment", namespace, encodeRun(run));
+  return sealJson("segment", namespace, {
+    start: run.start,
+    batches: new JsonText(`[${run.batches.map(descriptorText).join(",")}]`),
+  });
 }
 
 export function decodeSegment(bytes: Uint8Array, where: string, namespace: string): Run {

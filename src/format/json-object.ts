@@ -16,10 +16,36 @@ const endingBytes = ',"crc32":"00000000"}\n'.length;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
-/** Encodes a JSON object with format version, kind and namespace in front and its checksum at the end. */
+/** A value that is written already. */
+export class JsonText {
+  readonly text: string;
+
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+/** Writes parts of immutable state once: most of a manifest's producers and batches were in the version before it. */
+export function remembered<T extends object>(encode: (value: T) => unknown): (value: T) => string {
+  const texts = new WeakMap<T, string>();
+  return (value) => {
+    let text = texts.get(value);
+    if (text === undefined) {
+      text = JSON.stringify(encode(value));
+      texts.set(value, text);
+    }
+    return text;
+  };
+}
+
+/** Encodes a JSON object with format version, kind and namespace in front and its checksum at the end. A field may be a {@link JsonText}. */
 export function sealJson(kind: ObjectKind, namespace: string, fields: object): Uint8Array {
-  const text = JSON.stringify({ format: formatVersion, kind, namespace, ...fields });
-  const body = Buffer.from(text.slice(0, -1), "utf8");
+  let text = "";
+  for (const [name, value] of Object.entries<unknown>({ format: formatVersion, kind, namespace, ...fields })) {
+    const written = value instanceof JsonText ? value.text : JSON.stringify(value);
+    if (written !== undefined) text += `${text === "" ? "{" : ","}${JSON.stringify(name)}:${written}`;
+  }
+  const body = Buffer.from(text, "utf8");
   return Buffer.concat([body, encoder.encode(`,"crc32":"${crcText(crc32(body))}"}\n`)]);
 }
 

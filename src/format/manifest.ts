@@ -7,12 +7,12 @@ import {
   decodeRun,
   encodeLevels,
   encodeNodeRef,
-  encodeRun,
   type IndexLevel,
   type NodeRef,
   type Run,
+  runText,
 } from "./index-node.js";
-import { openJson, sealJson } from "./json-object.js";
+import { JsonText, openJson, remembered, sealJson } from "./json-object.js";
 import { decodeProducerState, encodeProducerState, type ProducerState } from "./producer-state.js";
 import { asFlag, asInteger, asList, asRecord, asText, asTuple, corrupt, unknownFields } from "./shape.js";
 
@@ -96,9 +96,9 @@ export function encodeManifest(m: Manifest): Uint8Array {
     steps: m.steps,
     closed: m.closed,
     index: encodeLevels(m.index),
-    tail: encodeRun(m.tail),
+    tail: runText(m.tail),
     ...(m.waiting.size > 0 ? { waiting: [...m.waiting].map(([step, d]) => [step, encodeDescriptor(d)]) } : {}),
-    producers: Object.fromEntries([...m.producers].map(([id, s]) => [id, encodeProducerState(s)])),
+    producers: producersText(m.producers),
     tables: m.tables.map(encodeNodeRef),
     checkpoints: Object.fromEntries([...m.checkpoints].map(([name, group]) => [name, encodeGroup(group)])),
     pins: Object.fromEntries(
@@ -109,6 +109,14 @@ export function encodeManifest(m: Manifest): Uint8Array {
     boundaryHint: m.boundaryHint,
     ...m.rest,
   });
+}
+
+const stateText = remembered(encodeProducerState);
+
+function producersText(producers: Manifest["producers"]): JsonText {
+  let text = "";
+  for (const [id, state] of producers) text += `${text === "" ? "" : ","}${JSON.stringify(id)}:${stateText(state)}`;
+  return new JsonText(`{${text}}`);
 }
 
 function encodeSettings({ settings, starving }: Manifest): Record<string, unknown> {

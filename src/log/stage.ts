@@ -71,20 +71,62 @@ export function stageBatches(
 ): BatchVerdict[] {
   const state = draft.producers.get(holder.producer);
   if (!state || !holds(state, holder)) throw fenced(holder, state);
+  const sequence = new Sequence(state, draft);
   const verdicts: BatchVerdict[] = [];
   let blocked = false;
-  for (const batch of batches) {
-    const verdict: BatchVerdict = blocked ? "blocked" : stageBatch(draft, spec, batch);
-    verdicts.push(verdict);
-    blocked ||= verdict !== "staged" && verdict !== "in";
+  try {
+    for (const batch of batches) {
+      const verdict: BatchVerdict = blocked ? "blocked" : stageBatch(draft, spec, sequence, batch);
+      verdicts.push(verdict);
+      blocked ||= verdict !== "staged" && verdict !== "in";
+    }
+  } finally {
+    sequence.finish();
   }
   return verdicts;
 }
 
-function stageBatch(draft: Draft, spec: NamespaceSpec, batch: Descriptor): BatchVerdict {
-  const state = draft.producers.get(batch.producer) as ProducerState;
+/** Where a producer is while its batches are staged. Its state is made once, after the last of them: a backlog has hundreds. */
+class Sequence {
+  readonly #draft: Draft;
+  #state: ProducerState;
+  #last: Descriptor | undefined;
+  /** The next seq. */
+  seq: number;
+
+  constructor(state: ProducerState, draft: Draft) {
+    this.#draft = draft;
+    this.#state = state;
+    this.seq = state.seq;
+  }
+
+  advance(batch: Descriptor): void {
+    this.#last = batch;
+    this.seq = batch.seq + 1;
+  }
+
+  /** The state after everything staged so far, put into the draft. */
+  finish(): ProducerState {
+    const batch = this.#last;
+    if (!batch) return this.#state;
+    this.#last = undefined;
+    const extent = batch.extents.length - 1;
+    const { size, check } = batch.extents[extent] as Descriptor["extents"][number];
+    const { base, attempt, epoch, incarnation, seq } = batch;
+    this.#state = {
+      ...this.#state,
+      seq: asSeq(this.seq),
+      at: this.#draft.version,
+      resume: { kind: "batch", batch: { base, attempt, extent, size, check, epoch, incarnation, seq } },
+    };
+    this.#draft.producers.set(batch.producer, this.#state);
+    return this.#state;
+  }
+}
+
+function stageBatch(draft: Draft, spec: NamespaceSpec, state: Sequence, batch: Descriptor): BatchVerdict {
   if (batch.seq < state.seq) {
-    assertSameContent(state, batch);
+    assertSameContent(state.finish(), batch);
     return "in";
   }
   if (batch.seq > state.seq) {
@@ -101,26 +143,7 @@ function stageBatch(draft: Draft, spec: NamespaceSpec, batch: Descriptor): Batch
   const step = stepOf(draft, spec, batch);
   if (step >= draft.end + aheadMax(spec)) return "ahead";
   placeBatch(draft, step, batch);
-  const last = batch.extents.length - 1;
-  const { size, check } = batch.extents[last] as Descriptor["extents"][number];
-  draft.producers.set(batch.producer, {
-    ...state,
-    seq: asSeq(batch.seq + 1),
-    at: draft.version,
-    resume: {
-      kind: "batch",
-      batch: {
-        base: batch.base,
-        attempt: batch.attempt,
-        extent: last,
-        size,
-        check,
-        epoch: batch.epoch,
-        incarnation: batch.incarnation,
-        seq: batch.seq,
-      },
-    },
-  });
+  state.advance(batch);
   return "staged";
 }
 

@@ -7,6 +7,7 @@ import type { CallFault, FaultProfile, ProcessContext, SimulationOptions } from 
 import { Rng, Simulation } from "../../sim/index.js";
 import { KeyIndex } from "../../sim/key-index.js";
 import { isBatchWeaveError } from "../../src/errors.js";
+import type { ObjectStore } from "../../src/store/index.js";
 
 const text = (value: Uint8Array | undefined): string | undefined => value && new TextDecoder().decode(value);
 const bytes = (value: string): Uint8Array => new TextEncoder().encode(value);
@@ -332,15 +333,18 @@ describe("limits", () => {
     expect(value).toEqual([110, 370]);
   });
 
-  test("only sizes can be kept, and then reading is a loud error", async () => {
-    const options = { store: { retains: (key: string) => !key.startsWith("batch/") } };
+  test("what nobody will read can be forgotten, and then reading or listing it is a loud error", async () => {
+    const options = { store: { forgets: (key: string) => key.startsWith("batch/") } };
     const { sim } = await inWorld(async ({ store }) => store.put("batch/1", new Uint8Array(1000)), options);
-    expect(sim.store.sizeOf("batch/1")).toBe(1000);
-    await expect(
-      inWorld(async ({ store }) => {
-        await store.put("batch/1", new Uint8Array(1000));
-        await store.get("batch/1");
-      }, options),
-    ).rejects.toThrow(/only the size/);
+    expect(sim.store.size).toBe(0);
+    expect(sim.stats.bytesSent).toBe(1000);
+    for (const read of [(store: ObjectStore) => store.get("batch/1"), (store: ObjectStore) => store.list("batch/")]) {
+      await expect(
+        inWorld(async ({ store }) => {
+          await store.put("batch/1", new Uint8Array(1000));
+          await read(store);
+        }, options),
+      ).rejects.toThrow(/told to forget/);
+    }
   });
 });
