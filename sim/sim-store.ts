@@ -228,7 +228,10 @@ export class SimStore {
   #isSame(key: string, object: StoredObject): boolean {
     const before = this.#objects.get(key);
     if (before === undefined) return true;
-    return before.size === object.size && Buffer.compare(join(before.parts, before.size), join(object.parts, object.size)) === 0;
+    return (
+      before.size === object.size &&
+      Buffer.compare(join(before.parts, before.size), join(object.parts, object.size)) === 0
+    );
   }
 
   #found(key: string): StoredObject | undefined {
