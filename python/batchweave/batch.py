@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from functools import lru_cache
 from typing import Any, NamedTuple, Sequence
 
 from .checksum import crc32
@@ -49,6 +50,11 @@ class Trailer(NamedTuple):
     magic: bytes
 
 
+@lru_cache(maxsize=64)
+def _uuid_bytes(namespace: str) -> bytes:
+    return bytes.fromhex(namespace.replace("-", ""))
+
+
 def identity_of(d: Sequence[Any], extent: int) -> bytes:
     """First 8 bytes of SHA-256 of the batch's name, so that an object under another batch's key is noticed."""
     text = f"{d[PRODUCER]}-{d[EPOCH]}-{d[SEQ]}-{d[INCARNATION]}.{extent}"
@@ -92,7 +98,7 @@ def encode_extent(
     table = offset + len(block)
     head = _TRAILER.pack(
         offset, len(block), crc32(block), table, len(entries), crc32(entries),
-        bytes.fromhex(namespace.replace("-", "")), first_cell, len(slices), extent, FORMAT_VERSION,
+        _uuid_bytes(namespace), first_cell, len(slices), extent, FORMAT_VERSION,
         identity_of(name, extent), 0, _MAGIC,
     )[:72]
     trailer = head + struct.pack("<I4s", crc32(head), _MAGIC)
@@ -112,7 +118,7 @@ def decode_trailer(data: Any, where: str, namespace: str) -> Trailer:
         raise corrupt(where, "its trailer's checksum does not match")
     if t.format != FORMAT_VERSION:
         raise unsupported_format(where, t.format)
-    if t.namespace != bytes.fromhex(namespace.replace("-", "")):
+    if t.namespace != _uuid_bytes(namespace):
         raise wrong_namespace(where, t.namespace.hex(), namespace)
     if t.table_length != t.cells * ENTRY_BYTES:
         raise corrupt(where, "its slice table has the wrong length")

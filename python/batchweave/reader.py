@@ -70,9 +70,9 @@ class ReadStats:
         self.requests = 0
         self.bytes = 0
 
-    def add(self, n: int) -> None:
+    def add(self, n: int, requests: int = 1) -> None:
         with self._lock:
-            self.requests += 1
+            self.requests += requests
             self.bytes += n
 
 
@@ -194,7 +194,7 @@ class SliceReader:
         kept = self._kept.pop() if self._kept else None
         opened: Any = None
         try:
-            first = total = 0
+            first = total = requests = 0
             while first < len(cells):
                 step = cells[first].step
                 after = first + 1
@@ -218,8 +218,8 @@ class SliceReader:
                     if length > _AT_ONCE_BYTES_MAX:
                         return None
                     data = opened.read(offset, length)
-                    self.stats.add(len(data))
                     total += length
+                    requests += 1
                     _cut(data, offset, [wanted[i] for i in members], footer.where, cells, slices)
                 first = after
         except BatchWeaveError:
@@ -229,6 +229,7 @@ class SliceReader:
         finally:
             if kept is not None and not self._kept:
                 self._kept.append(kept)
+        self.stats.add(total, requests)
         self.hedger.note(total, time.monotonic() - begun)
         return slices
 
@@ -238,7 +239,7 @@ class SliceReader:
         if found is not None:
             return found[0]
         _, size, table, _ = place.descriptor[EXTENTS][0]
-        data = opened.read(table, size - table)
+        data = opened.read_small(table, size - table)
         self.stats.add(len(data))
         footer = decode_footer(data, key, place.namespace, place.descriptor, 0, 0)
         self._footers.put(cache_key, (footer, None), size - table)

@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 KEY_BYTES_MAX = 900
 LIST_PAGE_MAX = 1_000
-_KEY = re.compile(r"[A-Za-z0-9._=-]+(?:/[A-Za-z0-9._=-]+)*", re.ASCII)
-_DOTS = re.compile(r"(?:^|/)\.{1,2}(?:/|$)")
+#: No segment is "." or "..".
+_KEY = re.compile(r"(?!\.\.?(?:/|\Z))[A-Za-z0-9._=-]+(?:/(?!\.\.?(?:/|\Z))[A-Za-z0-9._=-]+)*", re.ASCII)
 
 #: One buffer, or several that are stored one after another.
 Body = Any
@@ -45,7 +45,7 @@ class Store(Protocol):
 
 def assert_key(text: str) -> None:
     """Refuses what is not a key, so that no backend can be talked out of its root."""
-    if len(text) <= KEY_BYTES_MAX and _KEY.fullmatch(text) and not _DOTS.search(text):
+    if len(text) <= KEY_BYTES_MAX and _KEY.fullmatch(text):
         return
     raise invalid(
         f'"{text[:120]}" is not a key; use segments of A-Z a-z 0-9 . _ = - joined by "/", none of them empty, '

@@ -1,6 +1,7 @@
 """Property: memory that anybody still looks at is never handed out again, and what nobody looks at is. Method: views of several kinds."""
 from __future__ import annotations
 
+import ctypes
 import unittest
 
 from batchweave.buffers import BufferPool
@@ -48,6 +49,12 @@ class Buffers(unittest.TestCase):
             self.assertNotEqual(id(pool.take(SIZE).obj), address)
             del tensor
         self.assertEqual(len(array), 2)
+
+    def test_begins_where_a_cache_line_does(self) -> None:
+        pool = BufferPool()
+        for view in [pool.take(n) for n in (SIZE, SIZE, 1 << 20, (1 << 20) + 1)]:
+            self.assertEqual(ctypes.addressof(ctypes.c_char.from_buffer(view)) % 64, 0)
+            self.assertFalse(view.readonly)
 
     def test_keeps_no_more_than_it_may_and_small_ones_not_at_all(self) -> None:
         pool = BufferPool(bytes_max=300_000)
