@@ -200,8 +200,8 @@ async function drawElastic(figure: Figure): Promise<void> {
     job: { cadence: policyNamed(policy), producers, minutes: 24, warmUpSeconds: 60, seed },
   }));
   await draw(figure, lines, ({ run, minutes }, line) => {
-    for (const { minute, active, batches, attempts, commits } of minutes)
-      if (minute % 2 === 0) report.row({ ...line.names, minute, active, batches, attempts, commits });
+    for (const { minute, active, pool, batches, attempts, commits } of minutes)
+      if (minute % 2 === 0) report.row({ ...line.names, minute, active, pool, batches, attempts, commits });
     report.row({ ...line.names, minute: "all", ...cells(run) });
   });
 }

@@ -1,5 +1,5 @@
 /** Measuring cadences: many real producers on the simulated store with S3's latencies, without faults. */
-import { type CadenceSettings, createPublisher } from "../src/cadence/index.js";
+import { activeProducers, type CadenceSettings, createPublisher, poolProducers } from "../src/cadence/index.js";
 import {
   decodeManifest,
   encodeNamespace,
@@ -41,7 +41,9 @@ export interface CadenceMinute {
   readonly attempts: number;
   readonly commits: number;
   readonly meanCommitMs: number;
+  /** Committed within 1,024 versions, and the N of the policies. */
   readonly active: number;
+  readonly pool: number;
   /** Calls of all processes. */
   readonly calls: number;
 }
@@ -284,16 +286,14 @@ class CadenceMeasurement {
 
   #reportMinute(minute: number): void {
     const { batches, attempts, commits, commitMs } = this.#minute;
-    let active = 0;
-    for (const state of this.#latest?.producers.values() ?? [])
-      if (state.at > (this.#latest?.version ?? 0) - 1_024) active++;
     this.#options.onMinute?.({
       minute,
       batches,
       attempts,
       commits,
       meanCommitMs: attempts === 0 ? 0 : commitMs / attempts,
-      active,
+      active: this.#latest ? activeProducers(this.#latest) : 0,
+      pool: this.#latest ? poolProducers(this.#latest) : 0,
       calls: this.#simulation.calls - this.#minute.callsBefore,
     });
     this.#minute = { batches: 0, attempts: 0, commits: 0, commitMs: 0, callsBefore: this.#simulation.calls };

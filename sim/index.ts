@@ -18,6 +18,7 @@ export {
   type Storm,
 } from "./faults.js";
 export { type LatencyModel, type LatencyName, latencyModel, latencyModels, lognormal, percentiles } from "./latency.js";
+export { useLightAborts } from "./light-abort.js";
 export { Rng } from "./random.js";
 export { type CallStats, SimClient } from "./sim-client.js";
 export { type Applied, SimStore, type SimStoreOptions } from "./sim-store.js";

@@ -1,7 +1,13 @@
 /** Runs of the cadence simulation side by side, each in a thread of its own: one is a single thread's work for minutes. */
 import { fileURLToPath } from "node:url";
 import { isMainThread, parentPort, Worker, workerData } from "node:worker_threads";
-import { type CadenceMinute, type CadenceRun, type CadenceRunOptions, runCadence } from "../../sim/index.js";
+import {
+  type CadenceMinute,
+  type CadenceRun,
+  type CadenceRunOptions,
+  runCadence,
+  useLightAborts,
+} from "../../sim/index.js";
 
 /** A run without its callback, which cannot travel. */
 export type CadenceJob = Omit<CadenceRunOptions, "onMinute">;
@@ -54,4 +60,7 @@ export async function runJobs(
   await Promise.all(Array.from({ length: Math.min(workers, jobs.length) }, work));
 }
 
-if (!isMainThread && workerData?.cadence) parentPort?.postMessage(await runHere(workerData.cadence as CadenceJob));
+if (!isMainThread && workerData?.cadence) {
+  useLightAborts();
+  parentPort?.postMessage(await runHere(workerData.cadence as CadenceJob));
+}

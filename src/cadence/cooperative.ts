@@ -8,7 +8,7 @@
  */
 import type { Descriptor, Manifest } from "../format/index.js";
 import { type Intents, type Log, listIntents, publishIntents, spentIntents, spreadMs } from "../log/index.js";
-import { activeProducers, type Outbox, type Publisher, reportExpired } from "./publisher.js";
+import { activeProducers, type Outbox, type Publisher, poolProducers, reportExpired } from "./publisher.js";
 import type { PublisherObserver } from "./solo.js";
 import { Wakeup } from "./wakeup.js";
 
@@ -180,7 +180,7 @@ export class CooperativePublisher implements Publisher {
     const { patienceMs } = this.#settings;
     const now = this.#log.env.monotonic();
     // A dead carrier is noticed by whoever looks next: in small pools, where few look, everybody looks more often.
-    const others = activeProducers(this.#log.head.known as Manifest) - 1;
+    const others = poolProducers(this.#log.head.known as Manifest) - 1;
     const confirmMs = Math.min(this.#settings.confirmMs, Math.max(1, others) ** 2 * smallPoolLookMs);
     const takeOverAtMs = this.#takeOverAtMs ?? Number.POSITIVE_INFINITY;
     if (takeOverAtMs < Number.POSITIVE_INFINITY && !this.#urgent) return takeOverAtMs - now;

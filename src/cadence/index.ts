@@ -17,7 +17,7 @@ export {
   type Lesson,
   type Policy,
 } from "./policy.js";
-export { activeProducers, type Outbox, type Publisher } from "./publisher.js";
+export { activeProducers, type Outbox, type Publisher, poolProducers } from "./publisher.js";
 export { type CadenceSettings, createPublisher } from "./settings.js";
 export { type PublisherObserver, SoloPublisher } from "./solo.js";
 export { Wakeup } from "./wakeup.js";

@@ -7,7 +7,7 @@ export interface Lesson {
   readonly outcome: AttemptOutcome;
   /** From reading the base to the end of the PUT; absent when nothing was PUT. */
   readonly fragileMs?: number | undefined;
-  /** Producers that committed lately, this one included. */
+  /** The pool: producers that share the log and its pace, this one included. */
   readonly activeProducers: number;
 }
 

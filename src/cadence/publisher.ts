@@ -35,7 +35,10 @@ export const activeVersions = 1_024;
 
 const counted = new WeakMap<Manifest, number>();
 
-/** Producers that committed lately: recency in versions, not every id that ever lived. Counted once per manifest. */
+/**
+ * Producers that committed lately: recency in versions, not every id that ever lived. For questions where too many is safe and too few is not:
+ * whether this one is alone, how many may try at once. Counted once per manifest.
+ */
 export function activeProducers(manifest: Manifest): number {
   let active = counted.get(manifest);
   if (active === undefined) {
@@ -45,4 +48,29 @@ export function activeProducers(manifest: Manifest): number {
     counted.set(manifest, active);
   }
   return Math.max(1, active);
+}
+
+/** Whoever has not committed for so many rounds of the pool has left it; and how small a pool is told from a smaller one. */
+const poolRounds = 3;
+const poolProducersMin = 8;
+
+const pools = new WeakMap<Manifest, number>();
+
+/**
+ * N, the producers that share the pace: those that committed within the last 3 N versions, N being how many they are (the smallest such
+ * number). A fixed number of versions is many rounds of a small pool, which would take itself for the large one it was for hours, and less than one of a very
+ * large pool, which would take itself for a smaller one. docs/design/0004-cooperative-commit.md says why 3. Counted once per manifest.
+ */
+export function poolProducers(manifest: Manifest): number {
+  let pool = pools.get(manifest);
+  if (pool === undefined) {
+    const ages = Float64Array.from(manifest.producers.values(), (state) => manifest.version - state.at).sort();
+    // The least n so that no more than n producers are younger than n rounds of n.
+    let n = poolProducersMin;
+    while (n < ages.length && (ages[n] as number) < poolRounds * n) n++;
+    pool = ages.findIndex((age) => age >= poolRounds * n);
+    if (pool < 0) pool = ages.length;
+    pools.set(manifest, pool);
+  }
+  return Math.max(1, pool);
 }

@@ -1,7 +1,7 @@
 /** The solo publisher: a producer commits its own batches, when its policy says so. */
 import type { Log } from "../log/index.js";
 import type { Policy } from "./policy.js";
-import { activeProducers, type Outbox, type Publisher, reportExpired } from "./publisher.js";
+import { activeProducers, type Outbox, type Publisher, poolProducers, reportExpired } from "./publisher.js";
 import { Wakeup } from "./wakeup.js";
 
 /** Told of every attempt; the source of commit metrics. */
@@ -57,9 +57,12 @@ export class SoloPublisher implements Publisher {
       }
       const attempt = await this.#log.attemptBatches(outbox.holder, pending, { signal, fresh });
       attemptedAtMs = env.monotonic();
-      const active = activeProducers(attempt.manifest);
-      fresh = active > 1;
-      this.#policy.learn({ outcome: attempt.outcome, fragileMs: attempt.fragileMs, activeProducers: active });
+      fresh = activeProducers(attempt.manifest) > 1;
+      this.#policy.learn({
+        outcome: attempt.outcome,
+        fragileMs: attempt.fragileMs,
+        activeProducers: poolProducers(attempt.manifest),
+      });
       this.#observer.onAttempt?.({
         outcome: attempt.outcome,
         batches: pending.length,

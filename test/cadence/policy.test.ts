@@ -1,12 +1,28 @@
 /**
  * Properties: DAC's gap is the smallest that keeps both budgets (conflict and duty), exactly as in DESIGN section 5; the baselines do what
- * the paper says; N counts active producers, not every id that ever lived.
+ * the paper says; N counts the pool as it is: recency in versions, in proportion to its size, not every id that ever lived.
  */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { activeProducers, aimdPolicy, dacGapMs, dacPolicy, fixedPolicy, incrPolicy } from "../../src/cadence/index.js";
+import { Rng } from "../../sim/index.js";
+import {
+  activeProducers,
+  aimdPolicy,
+  dacGapMs,
+  dacPolicy,
+  fixedPolicy,
+  incrPolicy,
+  poolProducers,
+} from "../../src/cadence/index.js";
 import { systemEnv } from "../../src/env/index.js";
-import { asEpoch, asSeq, asVersion, genesisManifest, type ProducerState } from "../../src/format/index.js";
+import {
+  asEpoch,
+  asSeq,
+  asVersion,
+  genesisManifest,
+  type Manifest,
+  type ProducerState,
+} from "../../src/format/index.js";
 
 const now = { pending: 1, sinceAttemptMs: 0 };
 
@@ -90,25 +106,57 @@ describe("baselines", () => {
   });
 });
 
-test("active producers are those that committed within the last 1,024 versions", () => {
-  const genesis = genesisManifest({
-    uuid: "u",
-    grid: { rows: 1, chunks: 1 },
-    order: { kind: "commit" },
-    created: 0,
-    rest: {},
-  });
-  const at = (version: number): ProducerState => ({
+const genesis = genesisManifest({
+  uuid: "u",
+  grid: { rows: 1, chunks: 1 },
+  order: { kind: "commit" },
+  created: 0,
+  rest: {},
+});
+
+/** A manifest whose producers committed last in these versions. */
+function manifestOf(version: number, lastCommits: readonly number[]): Manifest {
+  const at = (last: number): ProducerState => ({
     epoch: asEpoch(1),
     incarnation: "i",
     seq: asSeq(1),
-    at: asVersion(version),
+    at: asVersion(last),
     resume: { kind: "none" },
   });
-  const producers = new Map([
-    ["long-gone", at(10)],
-    ["just-in", at(4_976)],
-    ["recent", at(5_990)],
-  ]);
-  expect(activeProducers({ ...genesis, version: asVersion(6_000), producers })).toBe(2);
+  const producers = new Map(lastCommits.map((last, i) => [`p${i}`, at(last)]));
+  return { ...genesis, version: asVersion(version), producers };
+}
+
+test("active producers are those that committed within the last 1,024 versions", () => {
+  expect(activeProducers(manifestOf(6_000, [10, 4_976, 5_990]))).toBe(2);
+});
+
+describe("the pool", () => {
+  const range = (count: number, of: (i: number) => number): number[] => Array.from({ length: count }, (_, i) => of(i));
+
+  test.each([1, 2, 8, 9, 128, 4_096])("%i producers that commit in turn are all of it, whoever lived before", (n) => {
+    const gone = range(50, (i) => i);
+    expect(poolProducers(manifestOf(100_000, [...gone, ...range(n, (i) => 100_000 - i)]))).toBe(n);
+  });
+
+  test("everybody who was carried into one version counts at once", () => {
+    expect(poolProducers(manifestOf(200, [...range(8, (i) => 199 - i), ...range(120, () => 200)]))).toBe(128);
+  });
+
+  test("a pool that shrank from 128 to 8 knows it 24 versions later, not 1,024", () => {
+    const later = (versions: number): Manifest =>
+      manifestOf(5_000 + versions, [...range(120, (i) => 5_000 - i), ...range(8, (i) => 5_000 + versions - i)]);
+    expect(poolProducers(later(8))).toBe(128);
+    expect(poolProducers(later(24))).toBe(8);
+    expect(activeProducers(later(24))).toBe(128);
+  });
+
+  test("commits in random order, as of producers that do not know of each other, give nearly all of it", () => {
+    const rng = new Rng(1, "order of commits");
+    const last = range(128, () => 0);
+    for (let version = 1; version <= 2_000; version++) last[rng.below(128)] = version;
+    const pool = poolProducers(manifestOf(2_000, last));
+    expect(pool).toBeGreaterThan(110);
+    expect(pool).toBeLessThanOrEqual(128);
+  });
 });
