@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import os
 import random
 import threading
 import time
@@ -24,6 +25,11 @@ _POLL_DELAY_GROWTH = 1.5
 _THREADS_MAX = 256
 #: A trainer that has not asked for so long is busy: time to read ahead.
 _ABSENT_S = 0.001
+#: An iteration that takes longer than this is worth threads even from memory: most of it is then copying and checking, which go on
+#: outside the interpreter's lock. Seldom looked at again, because looking means to read some without threads.
+_ALONE_S = 0.0002
+_ALONE_AGAIN = 4_096
+_NEAR_THREADS_MAX = 8
 _LATE_LOOK_MIN_S = 0.005
 _LATE_LOOK_MAX_S = 0.05
 
@@ -110,6 +116,8 @@ class Prefetch:
         self._unadmitted: deque[Slot] = deque()
         self._held_bytes = 0
         self._finish_s = 0.0
+        self._near_threads_max = min(_NEAR_THREADS_MAX, loads_max, _cores())
+        self._taken = 0
         self._asked_at = time.monotonic()
         self._is_stopped = False
         #: Guards everything here; told when the front may have changed.
@@ -124,8 +132,10 @@ class Prefetch:
         threading.Thread(target=self._pump, name="batchweave-prefetch", daemon=True).start()
 
     def _threads_max(self) -> int:
-        if self._is_stopped or not self._is_quick:
+        if self._is_stopped or not self._reader.is_near or self._finish_s >= NEAR_S:
             return _THREADS_MAX
+        if not self._is_quick:
+            return self._near_threads_max
         return 0 if self._is_attended else 1
 
     @property
@@ -138,7 +148,7 @@ class Prefetch:
     @property
     def _is_quick(self) -> bool:
         """An iteration takes so little that waiting for another thread would take longer."""
-        return self._reader.is_near and self._finish_s < NEAR_S
+        return self._reader.is_near and self._finish_s < NEAR_S and self._reader.at_once_s < _ALONE_S
 
     def help(self) -> bool:
         """Does a piece of the work itself instead of waiting for it, where that is quicker. Call without the lock."""
@@ -192,6 +202,9 @@ class Prefetch:
         """Takes the first iteration out; its bytes are the caller's from now on. Call with `changed` held."""
         self._asked_at = time.monotonic()
         self._held_bytes -= self._slots.popleft().held_bytes
+        self._taken += 1
+        if self._taken % _ALONE_AGAIN == 0:
+            self._reader.at_once_s = 0.0
         for slot in self._admit():
             self._pool.post(partial(self._fetch, slot))
         # Half a line at a time where reads are quick: waking the planner for every iteration would cost more than planning it.
@@ -425,6 +438,11 @@ class Prefetch:
             if newest.version == manifest.version:
                 raise
             return call(newest)
+
+
+def _cores() -> int:
+    """Those this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def describe_wait(log: Log, manifest: Manifest, wanted: IterationPlan, waited: float) -> BatchWeaveError:

@@ -5,7 +5,8 @@ import random
 import threading
 import time
 from functools import partial
-from typing import Any, Callable, NamedTuple, Sequence, TypeVar
+from itertools import islice
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence, TypeVar
 
 from .batch import Footer, SliceEntry, check_slice, decode_footer, decode_slice
 from .errors import BatchWeaveError, corrupt, is_error
@@ -27,6 +28,8 @@ _WASTE_BYTES_MAX = 32 * 1024
 _SHORT_READS_MAX = 4
 #: Larger ranges are read by `fetch`, which hands them memory only as far as the object reaches.
 _AT_ONCE_BYTES_MAX = 16 * 1024 * 1024
+_AT_ONCE_SAMPLES = 8
+_OPENED_MAX = 8
 
 
 class Slice(NamedTuple):
@@ -54,12 +57,22 @@ class _Part(NamedTuple):
     body: Any
 
 
+#: An open object: itself, its name, (position in the cells, entry) for what is wanted of it, and the range reads that bring it.
+_Opened = tuple[Any, str, list[tuple[int, SliceEntry]], list[tuple[int, int, list[int]]]]
+
+
+class _Unusual(Exception):
+    """Not to be read at once; never seen outside."""
+
+
 class Prepared(NamedTuple):
-    """Where the cells are, and the memory that reading them takes."""
+    """Where the cells are, and the memory that reading them takes. `opened`: the objects, where they are near; then there are no parts."""
 
     cells: Sequence[Cell]
     parts: list[_Part]
     bytes: int
+    manifest: Manifest | None = None
+    opened: list[_Opened] = []
 
 
 class ReadStats:
@@ -119,8 +132,12 @@ class SliceReader:
         self._is_near: bool = getattr(log.store, "is_near", False)
         self._footers: Once[tuple[Footer, Any]] = Once(footer_bytes_max)
         self._open_object: Callable[[str], Any] | None = getattr(log.store, "open", None)
-        #: The object opened last, with its descriptor and footer: the next iteration often wants other rows of the same batch.
-        self._kept: list[tuple[Any, Footer, Any]] = []
+        #: The object opened last, with its descriptor and footer: the next iteration often wants other rows of the same batch. Whoever
+        #: lets go of it last closes it.
+        self._kept: tuple[Any, Footer, Any] | None = None
+        #: How long `read_at_once` takes: the median of the last few; 0 before.
+        self.at_once_s = 0.0
+        self._at_once: list[float] = []
         self.stats = ReadStats()
 
     @property
@@ -138,12 +155,21 @@ class SliceReader:
         """Ends the reader's threads."""
         self._pool.close()
         self._seconds.close()
-        for _, _, opened in self._kept:
-            opened.close()
-        self._kept.clear()
+        self._kept = None
 
     def prepare(self, manifest: Manifest, cells: Sequence[Cell], reading: Reading) -> Prepared:
         """Finds out where the cells are: descriptors from the log, slice tables from the objects."""
+        if self.is_near and not reading.is_second:
+            try:
+                opened = list(islice(self._open_all(manifest, cells), _OPENED_MAX + 1))
+                if len(opened) <= _OPENED_MAX:
+                    memory = sum(r[1] for o in opened for r in o[3]) + sum(e.raw_length for o in opened for _, e in o[2] if e.encoding != 0)
+                    return Prepared(cells, [], memory, manifest, opened)
+            except (BatchWeaveError, _Unusual):
+                pass  # what follows finds out what is wrong, tries again, and tells
+        return self._prepare_parts(manifest, cells, reading)
+
+    def _prepare_parts(self, manifest: Manifest, cells: Sequence[Cell], reading: Reading) -> Prepared:
         by_step: dict[int, list[int]] = {}
         for at, cell in enumerate(cells):
             by_step.setdefault(cell.step, []).append(at)
@@ -164,6 +190,14 @@ class SliceReader:
     def fetch(self, prepared: Prepared, reading: Reading) -> list[Slice]:
         """Reads what was prepared, in the order of its cells."""
         slices = Slices([None] * len(prepared.cells))  # type: ignore[list-item]
+        if prepared.opened and prepared.manifest is not None:
+            begun = time.monotonic()
+            try:
+                total = self._read_all(prepared.opened, prepared.cells, slices)
+                self.hedger.note(total, time.monotonic() - begun)
+                return slices
+            except BatchWeaveError:
+                prepared = self._prepare_parts(prepared.manifest, prepared.cells, reading)
 
         def read(part: _Part, offset: int, length: int, members: list[int]) -> None:
             def cut(data: Any) -> None:
@@ -186,52 +220,59 @@ class SliceReader:
 
         None where anything is out of the ordinary, a failure included: `prepare` and `fetch` find out what, try again, and tell.
         """
-        if self._open_object is None:
-            return None
         begun = time.monotonic()
         slices = Slices([None] * len(cells))  # type: ignore[list-item]
-        chunks = self._log.spec.chunks
-        kept = self._kept.pop() if self._kept else None
-        opened: Any = None
         try:
-            first = total = requests = 0
-            while first < len(cells):
-                step = cells[first].step
-                after = first + 1
-                while after < len(cells) and cells[after].step == step:
-                    after += 1
-                place = self._log.locate(manifest, step)
-                if kept is None or kept[0] is not place.descriptor:
-                    if len(place.descriptor[EXTENTS]) != 1 or place.store is not self._log.store:
-                        return None
-                    if kept is not None:
-                        kept[2].close()
-                        kept = None
-                    key = batch_key(place.descriptor, 0)
-                    opened = self._open_object(key)
-                    if opened is None:
-                        return None
-                    kept = (place.descriptor, self._footer_of(opened, key, place), opened)
-                _, footer, opened = kept
-                wanted = [(at, footer.entry(cells[at].row * chunks + cells[at].chunk)) for at in range(first, after)]
-                for offset, length, members in plan_ranges([(e.offset, e.length) for _, e in wanted]):
-                    if length > _AT_ONCE_BYTES_MAX:
-                        return None
-                    data = opened.read(offset, length)
-                    total += length
-                    requests += 1
-                    _cut(data, offset, [wanted[i] for i in members], footer.where, cells, slices)
-                first = after
-        except BatchWeaveError:
-            opened = None
-            kept = None
+            total = self._read_all(self._open_all(manifest, cells), cells, slices)
+        except (BatchWeaveError, _Unusual):
             return None
-        finally:
-            if kept is not None and not self._kept:
-                self._kept.append(kept)
-        self.stats.add(total, requests)
-        self.hedger.note(total, time.monotonic() - begun)
+        spent = time.monotonic() - begun
+        self.hedger.note(total, spent)
+        self._at_once.append(spent)
+        if len(self._at_once) >= _AT_ONCE_SAMPLES:
+            self.at_once_s = sorted(self._at_once)[_AT_ONCE_SAMPLES // 2]
+            self._at_once.clear()
         return slices
+
+    def _open_all(self, manifest: Manifest, cells: Sequence[Cell]) -> Iterator[_Opened]:
+        """The objects of the cells, one after another, each with its slice table. Raises _Unusual, or what failed."""
+        if self._open_object is None:
+            raise _Unusual
+        chunks = self._log.spec.chunks
+        first = 0
+        while first < len(cells):
+            step = cells[first].step
+            after = first + 1
+            while after < len(cells) and cells[after].step == step:
+                after += 1
+            place = self._log.locate(manifest, step)
+            kept = self._kept
+            if kept is None or kept[0] is not place.descriptor:
+                if len(place.descriptor[EXTENTS]) != 1 or place.store is not self._log.store:
+                    raise _Unusual
+                key = batch_key(place.descriptor, 0)
+                opened = self._open_object(key)
+                if opened is None:
+                    raise _Unusual
+                kept = self._kept = (place.descriptor, self._footer_of(opened, key, place), opened)
+            _, footer, opened = kept
+            wanted = [(at, footer.entry(cells[at].row * chunks + cells[at].chunk)) for at in range(first, after)]
+            ranges = plan_ranges([(e.offset, e.length) for _, e in wanted])
+            if any(length > _AT_ONCE_BYTES_MAX for _, length, _ in ranges):
+                raise _Unusual
+            yield opened, footer.where, wanted, ranges
+            first = after
+
+    def _read_all(self, objects: Iterable[_Opened], cells: Sequence[Cell], slices: Slices) -> int:
+        total = requests = 0
+        for opened, where, wanted, ranges in objects:
+            for offset, length, members in ranges:
+                data = opened.read(offset, length)
+                total += length
+                requests += 1
+                _cut(data, offset, wanted if len(ranges) == 1 else [wanted[i] for i in members], where, cells, slices)
+        self.stats.add(total, requests)
+        return total
 
     def _footer_of(self, opened: Any, key: str, place: BatchPlace) -> Footer:
         cache_key = f"{place.namespace}/{key}"
@@ -239,7 +280,9 @@ class SliceReader:
         if found is not None:
             return found[0]
         _, size, table, _ = place.descriptor[EXTENTS][0]
+        begun = time.monotonic()
         data = opened.read_small(table, size - table)
+        self.hedger.note(size - table, time.monotonic() - begun)
         self.stats.add(len(data))
         footer = decode_footer(data, key, place.namespace, place.descriptor, 0, 0)
         self._footers.put(cache_key, (footer, None), size - table)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from batchweave import BatchWeaveError, create_namespace, open_namespace
+from batchweave import BatchWeaveError, create_namespace, open_namespace, prefetch
 from batchweave.hedging import Hedger
 from batchweave.namespace import Namespace
 from batchweave.prefetch import Prefetch
@@ -286,6 +286,25 @@ class Reading(unittest.TestCase):
         self.assertEqual([hedger.spend() for _ in range(5)], [True, True, True, False, False])
 
     def test_files_opened_once_give_what_careful_reads_give_and_damage_is_told(self) -> None:
+        self.check_files_opened_once()
+
+    def test_the_same_on_threads_which_read_what_takes_long(self) -> None:
+        with mock.patch.object(prefetch, "_ALONE_S", 0.0):
+            self.check_files_opened_once()
+
+    def test_whether_one_reads_alone_may_change_at_any_time(self) -> None:
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(prefetch, "_ALONE_AGAIN", 7):
+            namespace = small_log_on_files(folder, 300)
+            chance = random.Random(3)
+            for bytes_max in (1, 5_000, 10**8):
+                with namespace.consumer({"dp": 1}, 0, environment={}, wait_timeout=5, prefetch_bytes_max=bytes_max) as consumer:
+                    seen = []
+                    for share in consumer:
+                        seen.append(share.iteration)
+                        consumer.reader.at_once_s = chance.choice((0.0, consumer.reader.at_once_s, 1.0))
+                self.assertEqual(seen, list(range(300)))
+
+    def check_files_opened_once(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             namespace = create_namespace(Path(folder, "ns").as_uri(), rows=4, chunks=4)
             with namespace.producer("p") as p:
