@@ -1,7 +1,7 @@
 /**
  * When batches become visible, and at what cost: real producers, publishers and log on the simulated store with S3 Standard's
  * latencies (sim/cadence-run.ts). `--figure policies` (default), `freshness` (by producers), `time` (the paper's Figure 7), `payloads` (Figure 6),
- * `elastic`, `intents`. Runs are independent and go side by side, one per core unless `--workers` says otherwise.
+ * `elastic`, `intents`. `--every 8`: a producer's batches come 8 s apart instead of one. Runs are independent and go side by side, one per core unless `--workers` says otherwise.
  */
 import { availableParallelism } from "node:os";
 import type { CadenceMinute, CadenceRun } from "../sim/index.js";
@@ -30,10 +30,11 @@ interface Figure {
   readonly minutes: number;
   readonly seed: number;
   readonly workers: number;
+  readonly batchesPerSecond: number;
 }
 
 export async function run(args: string[]): Promise<void> {
-  const options = readOptions(args, ["figure", "producers", "minutes", "policy", "seed", "workers"]);
+  const options = readOptions(args, ["figure", "producers", "minutes", "policy", "seed", "workers", "every"]);
   const name = options.figure ?? "policies";
   const drawFigure = Object.hasOwn(figures, name) ? figures[name] : undefined;
   if (!drawFigure) throw new Error(`There is no figure ${name}; there are ${Object.keys(figures).join(", ")}.`);
@@ -44,6 +45,7 @@ export async function run(args: string[]): Promise<void> {
     producers: numbers(options.producers, producersOf[name] ?? [128]),
     minutes: number(options.minutes, 30),
     seed: number(options.seed, 1),
+    batchesPerSecond: 1 / number(options.every, 1),
     workers: number(options.workers, availableParallelism()),
   });
   report.end();
@@ -114,7 +116,7 @@ async function draw(
 
 /** Every policy with every number of producers. */
 function everyPolicy(
-  { names, producers, minutes, seed }: Figure,
+  { names, producers, minutes, seed, batchesPerSecond }: Figure,
   more: Partial<CadenceJob> = {},
   prefix: Record<string, Cell> = {},
 ): Line[] {
@@ -127,6 +129,7 @@ function everyPolicy(
         minutes,
         warmUpSeconds: warmUpSeconds(policy, count),
         seed,
+        batchesPerSecond,
         ...more,
       },
     })),

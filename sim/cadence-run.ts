@@ -11,7 +11,7 @@ import {
 } from "../src/format/index.js";
 import { Log } from "../src/log/index.js";
 import { Producer } from "../src/producer/index.js";
-import { type ObjectStore, withHedging, withRetry } from "../src/store/index.js";
+import { hedgedPutBytesMax, type ObjectStore, withHedging, withRetry } from "../src/store/index.js";
 import { type ProcessContext, Simulation } from "./simulation.js";
 
 /** What to measure. */
@@ -67,6 +67,8 @@ const unsealedDescriptorBytes = 95;
 const bytesPerMs = 90_000;
 const encodedBytesMax = 1_000;
 const decodedMax = 64;
+/** Thousands that commit in turn, as with DAC, are not silent, though each is unheard of for thousands of versions. */
+const nobodySilent = { silentVersions: Number.POSITIVE_INFINITY, inlineProducersMin: 256 };
 
 /** Runs it. */
 export async function runCadence(options: CadenceRunOptions): Promise<CadenceRun> {
@@ -177,11 +179,19 @@ class CadenceMeasurement {
     await env.sleep(periodMs * env.random());
     const retrying = withRetry(this.#charged(client, env), env);
     const hedged = withHedging(retrying, env);
-    // Batches are larger than what is ever PUT twice, though only a little of them is encoded here.
-    const put: ObjectStore["put"] = (key, body, o) => (key.startsWith("batch/") ? retrying : hedged).put(key, body, o);
+    // Batches are a size class of their own, though only a little of them is encoded here.
+    const batches = this.#payloadBytes > hedgedPutBytesMax ? retrying : withHedging(retrying, env);
+    const put: ObjectStore["put"] = (key, body, o) => (key.startsWith("batch/") ? batches : hedged).put(key, body, o);
     const store = { ...hedged, put };
     const openOrigin = (): Promise<never> => Promise.reject(new Error("no forks here"));
-    const log = new Log({ store, env, spec: this.#spec, openOrigin, decode: (...args) => this.#decodeOnce(...args) });
+    const log = new Log({
+      store,
+      env,
+      spec: this.#spec,
+      openOrigin,
+      silence: nobodySilent,
+      decode: (...args) => this.#decodeOnce(...args),
+    });
     const opening = await log.open(`p${k}`);
     const publisher = createPublisher(log, this.#options.cadence, {
       onAttempt: (attempt) => this.#seeAttempt(attempt),

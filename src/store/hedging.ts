@@ -1,4 +1,4 @@
-/** A second request when the first takes unusually long; the first answer counts. Reads, and small writes that are far too late. */
+/** A second request when the first takes unusually long; the first answer counts. Reads, and writes that are far too late. */
 import type { Env } from "../env/index.js";
 import { bodyBytes } from "./body.js";
 import { type LinkedAbort, linkAbort } from "./linked-abort.js";
@@ -24,12 +24,13 @@ const samplesMin = 20;
 const burstMax = 10;
 /** While too little is known, small requests are repeated after this. */
 const coldDelayMs = 1_000;
-/** Reads and writes up to here: the request dominates, not the transfer. */
-const smallBytesMax = 65_536;
+/** 64 KiB: up to here the request dominates, not the transfer. */
 const smallClass = 16;
+/** A larger body goes in parts, most of which have arrived when it is late: what is sent once more there is up to the store. */
+export const hedgedPutBytesMax = 16_777_216;
 /**
  * A second PUT of the same bytes under the same name changes nothing, but costs as much as the first: only what is far beyond all others
- * is repeated. A carrier that waits for a lost PUT keeps everybody waiting.
+ * is repeated. A carrier that waits for a lost PUT keeps everybody waiting, and a lost batch all that its producer uploads after it.
  */
 const writeHedging: HedgingSettings = { slack: 2.5, floorMs: 50, extraMax: 0.02 };
 /** Why the slower of two reads is aborted; nobody sees it. */
@@ -139,7 +140,12 @@ async function firstToSucceed<T>(primary: Promise<T>, second: Promise<T>): Promi
   }
 }
 
-/** `store`, with slow `get`, `getRange`, `list` and small `put` calls made a second time, within a cap on the extra load. */
+/** Up to 64 KiB the request dominates, above that the transfer: one class per doubling. */
+function sizeClass(bytes: number): number {
+  return Math.max(smallClass, Math.ceil(Math.log2(bytes + 1)));
+}
+
+/** `store`, with slow `get`, `getRange`, `list` and `put` calls made a second time, within a cap on the extra load. */
 export function withHedging(store: ObjectStore, env: Env, settings: HedgingSettings = {}): ObjectStore {
   const reads = new Hedger(env, settings);
   const writes = new Hedger(env, writeHedging);
@@ -147,15 +153,15 @@ export function withHedging(store: ObjectStore, env: Env, settings: HedgingSetti
     ...withUploads(store),
     uri: store.uri,
     create: (key, body, options) => store.create(key, body, options),
-    put: (key, body, options) =>
-      bodyBytes(body) > smallBytesMax
-        ? store.put(key, body, options)
-        : writes.call(0, (signal) => store.put(key, body, { ...options, signal }), options?.signal),
+    put: (key, body, options) => {
+      const bytes = bodyBytes(body);
+      if (bytes > hedgedPutBytesMax) return store.put(key, body, options);
+      return writes.call(sizeClass(bytes), (signal) => store.put(key, body, { ...options, signal }), options?.signal);
+    },
     get: (key, options) => reads.call(-1, (signal) => store.get(key, { ...options, signal }), options?.signal),
-    // Up to 64 KiB the request dominates, above that the transfer: one class per doubling.
     getRange: (key, start, length, options) =>
       reads.call(
-        Math.max(smallClass, Math.ceil(Math.log2(length + 1))),
+        sizeClass(length),
         (signal) => store.getRange(key, start, length, { ...options, signal }),
         options?.signal,
       ),

@@ -13,7 +13,7 @@ export { type CacheSettings, withCache } from "./cache.js";
 export { withConcurrency } from "./concurrency.js";
 export { type Durability, type FileStore, type FileStoreSettings, openFileStore } from "./file.js";
 export type { GcsStoreSettings } from "./gcs.js";
-export { type HedgingSettings, withHedging } from "./hedging.js";
+export { type HedgingSettings, hedgedPutBytesMax, withHedging } from "./hedging.js";
 export { assertKey, isKey, isKeySegment, keyBytesMax } from "./key.js";
 export { MemoryStore } from "./memory.js";
 export { type StoreCall, type StoreObserver, type StoreOp, withMetrics } from "./metrics.js";

@@ -313,6 +313,34 @@ describe("withHedging", () => {
     expect(requests()).toBeLessThanOrEqual(2000 * 1.05 + 1);
   });
 
+  test("an upload that is never answered is sent once more, long before its timeout; one too large for a single PUT is not", async () => {
+    const env = new VirtualEnv();
+    let silent = false;
+    const { store, calls } = scriptedStore({
+      put: async (_key, _body, options) => {
+        const delayMs = silent ? 15_000 : 100;
+        silent = false;
+        await env.sleep(delayMs, options?.signal);
+      },
+    });
+    const hedged = withHedging(store, env);
+    const took = async (body: Uint8Array): Promise<number> => {
+      const begun = env.now();
+      await env.run(hedged.put("k", body));
+      return env.now() - begun;
+    };
+    const megabyte = new Uint8Array(1_000_000);
+    for (let i = 0; i < 50; i++) expect(await took(megabyte)).toBe(100);
+    expect(calls.put).toBe(50);
+    silent = true;
+    expect(await took(megabyte)).toBe(350); // 2.5 times the usual, and once more
+    expect(calls.put).toBe(52);
+    const large = new Uint8Array(17_000_000);
+    for (let i = 0; i < 50; i++) await took(large);
+    silent = true;
+    expect(await took(large)).toBe(15_000);
+  });
+
   test("a failing first read waits for the second, and two failures give the first's error", async () => {
     const env = new VirtualEnv();
     let script: (() => Promise<Uint8Array>)[] = [];
