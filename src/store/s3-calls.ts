@@ -5,7 +5,8 @@ import { BatchWeaveError } from "../errors.js";
 import { bodyBytes, bodyParts } from "./body.js";
 import type { Body } from "./object-store.js";
 import { answerFailure, networkFailure, type S3Action } from "./s3-failure.js";
-import { type HttpAnswer, type HttpClient, HttpFailure } from "./s3-http.js";
+import type { HttpClient } from "./s3-http.js";
+import { type HttpAnswer, HttpFailure } from "./s3-message.js";
 import type { S3Credentials, S3Encryption, S3Place } from "./s3-place.js";
 import { S3Signer } from "./s3-signer.js";
 

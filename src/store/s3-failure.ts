@@ -1,7 +1,7 @@
 /** From what S3 or the network said to what happened, to what, and what to do. No header of a request and no credential is ever quoted. */
 import { BatchWeaveError, type ErrorCode } from "../errors.js";
 import { parseHttpDate } from "./s3-date.js";
-import { type HttpAnswer, HttpFailure, HttpTimeout } from "./s3-http.js";
+import { type HttpAnswer, HttpFailure, HttpTimeout } from "./s3-message.js";
 import type { S3Place } from "./s3-place.js";
 import { childText, parseXml } from "./s3-xml.js";
 

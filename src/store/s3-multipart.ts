@@ -88,8 +88,8 @@ async function sendParts(
           body: parts[number],
           signal,
         });
-        if (answer.headers.etag === undefined) throw foreignAnswer(calls.place, action, answer);
-        etags[number] = answer.headers.etag;
+        if (answer.headers["etag"] === undefined) throw foreignAnswer(calls.place, action, answer);
+        etags[number] = answer.headers["etag"];
       } catch (e) {
         hasFailed = true;
         throw e;

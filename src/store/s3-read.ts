@@ -2,7 +2,7 @@
 import { copyBody } from "./body.js";
 import type { S3Calls, S3Request } from "./s3-calls.js";
 import { foreignAnswer, networkFailure, readS3Error, type S3Action } from "./s3-failure.js";
-import type { HttpAnswer } from "./s3-http.js";
+import type { HttpAnswer } from "./s3-message.js";
 
 /** Bytes `[start, start + length)`. */
 export interface Range {
@@ -47,8 +47,8 @@ export async function readObject(
     if (answer.status === 416) return parts.length > 0 ? copyBody(parts) : new Uint8Array(0);
     if (answer.status !== 200 && answer.status !== 206) throw calls.failure(request, answer);
     // Every object has an ETag; a page that a proxy put here has none.
-    if (answer.headers.etag === undefined) throw foreignAnswer(calls.place, action, answer);
-    etag = answer.headers.etag;
+    if (answer.headers["etag"] === undefined) throw foreignAnswer(calls.place, action, answer);
+    etag = answer.headers["etag"];
     const piece = pieceOf(answer, at);
     if (!piece) throw foreignAnswer(calls.place, action, answer);
     if (answer.status === 200 && at > start) parts = []; // the server ignored the range: this is the whole object

@@ -24,7 +24,8 @@ import type {
 } from "./object-store.js";
 import { S3Calls, type S3Request } from "./s3-calls.js";
 import { foreignAnswer, isTransient, networkFailure, readS3Error, type S3Action } from "./s3-failure.js";
-import { type HttpAnswer, HttpClient, HttpFailure } from "./s3-http.js";
+import { HttpClient } from "./s3-http.js";
+import { type HttpAnswer, HttpFailure } from "./s3-message.js";
 import { abortUploadsBefore, putInParts } from "./s3-multipart.js";
 import { encryptionOf, findS3Place, type S3Place, type S3StoreSettings } from "./s3-place.js";
 import { readObject } from "./s3-read.js";
@@ -315,7 +316,7 @@ export class S3Store implements ObjectStore {
 
 /** A stored object has an ETag; an error may come under status 200 and has none, and neither has a proxy's page. */
 function isStored(answer: HttpAnswer): boolean {
-  if (answer.broken || answer.headers.etag === undefined) return false;
+  if (answer.broken || answer.headers["etag"] === undefined) return false;
   return answer.body.byteLength === 0 || !/^\s*</.test(new TextDecoder().decode(answer.body.subarray(0, 64)));
 }
 
