@@ -161,6 +161,7 @@ export function networkFailure(place: S3Place, action: S3Action, e: unknown): Ba
       EAI_AGAIN: `the name of ${place.endpoint} cannot be looked up at the moment`,
       ECONNRESET: `${place.endpoint} broke the connection`,
       EPIPE: `${place.endpoint} broke the connection`,
+      EBADHTTP: `${place.endpoint} answers, but not as HTTP wants it (${message(cause)})${place.isTls ? "" : "; write https:// if it speaks TLS"}`,
       EPROTO: `${place.endpoint} does not speak TLS`,
       ERR_SSL_WRONG_VERSION_NUMBER: `${place.endpoint} does not speak TLS (write http://)`,
     }[code] ?? `${place.endpoint}: ${code === "" ? message(cause) : code}`;

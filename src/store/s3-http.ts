@@ -1,6 +1,6 @@
 /**
  * HTTP/1.1 to one server: kept-alive connections within a limit, three timeouts, an abort, and an honest account of a failure: whether the server
- * may have seen the request. On `node:net` and `node:tls`, because `node:http` copies a body twice on its way (docs/design/0006-s3-connections.md).
+ * may have seen the request. On `node:net` and `node:tls`, because `node:http` copies a body twice on its way (docs/design/0011-s3-connections.md).
  */
 import { createSecureContext, type SecureContext } from "node:tls";
 import { Connection, type ConnectionKeeper, Exchange, type HttpSettings } from "./s3-connection.js";
@@ -8,6 +8,12 @@ import type { HttpAnswer, HttpRequest } from "./s3-message.js";
 
 /** What one read from a connection gives at most. */
 const readBytesMax = 64 * 1024;
+/**
+ * glibc gives freed memory back to the system beyond twice the largest block that was freed so far, and the garbage collector frees 32 MB of bodies at a time: in
+ * a process that reads bodies of a megabyte, each would be made of new pages, which costs more than all else about it. A block of this size is
+ * allocated and left to the collector, so that more than that much memory stays. Nobody writes to it, so it takes none itself.
+ */
+const exampleBytes = 20 * 1024 * 1024;
 
 /** A client for one server. */
 export class HttpClient implements ConnectionKeeper {
@@ -23,6 +29,7 @@ export class HttpClient implements ConnectionKeeper {
   constructor(settings: HttpSettings) {
     this.settings = settings;
     // One for all connections: to read the certificates takes longer than to connect.
+    Buffer.allocUnsafeSlow(exampleBytes);
     if (settings.isTls) this.trust = createSecureContext(settings.ca && { ca: [...settings.ca] });
   }
 

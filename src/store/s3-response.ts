@@ -1,7 +1,7 @@
 /**
  * Reads one HTTP/1.1 answer out of the bytes of a connection (RFC 9112). Node's own parser hands out every piece of a body as a copy of its own;
  * here a body of known length goes straight into the memory that the caller will get, which halves what a read costs
- * (docs/design/0006-s3-connections.md has the figures). Whatever is not plainly right is refused: the connection is given up, and a create is `unknown`.
+ * (docs/design/0011-s3-connections.md has the figures). Whatever is not plainly right is refused: the connection is given up, and a create is `unknown`.
  */
 import { type HttpAnswer, HttpProtocolError } from "./s3-message.js";
 

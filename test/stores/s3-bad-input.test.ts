@@ -259,7 +259,8 @@ describe("network", () => {
       expect((await failure(`http://127.0.0.1:${silent}`, call)).message).toMatch(/did not answer within 1 s/);
     }
     const rude = await listen(createTcpServer((socket) => socket.end("220 smtp ready\r\n")));
-    expect((await failure(`http://127.0.0.1:${rude}`)).code).toBe("STORE_UNAVAILABLE");
+    const noHttp = await failure(`http://127.0.0.1:${rude}`);
+    expect(noHttp).toMatchObject({ code: "STORE_UNAVAILABLE", message: expect.stringMatching(/not as HTTP wants it/) });
     expect((await failure("http://no-such-host.invalid")).message).toMatch(/not known|looked up/);
   });
 
