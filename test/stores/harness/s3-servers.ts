@@ -1,4 +1,6 @@
 /** S3 servers for tests, chaos and benchmarks: started on loopback, with a bucket, their telemetry off. */
+
+import { dirname, join } from "node:path";
 import type { S3Client } from "@aws-sdk/client-s3";
 import { type ObjectStore, openStore, type S3StoreSettings, systemEnv } from "../../../src/index.js";
 import { startProcess } from "./server-process.js";
@@ -35,11 +37,24 @@ export function s3Access(endpoint: string): Pick<S3Server, "endpoint" | "bucket"
   };
 }
 
+/**
+ * moto looks whether a key is there and then stores it, with nothing to keep another thread out in between. Python's threads take turns every 5 ms, so that two creators
+ * win now and then (3 of 100 rounds of 32 when they take turns every microsecond, whoever the client is). With turns this long nobody comes between.
+ */
+const motoProgram = "import sys; sys.setswitchinterval(60); from moto.server import main; main(sys.argv[1:])";
+
 /** moto: light, in memory, does not check signatures. */
 export async function startMoto(): Promise<S3Server | { readonly skipped: string }> {
   const tool = await obtain(moto);
   if ("skipped" in tool) return tool;
-  const server = await startProcess(tool.path, (port) => ["-H", "127.0.0.1", "-p", String(port)]);
+  const server = await startProcess(join(dirname(tool.path), "python"), (port) => [
+    "-c",
+    motoProgram,
+    "-H",
+    "127.0.0.1",
+    "-p",
+    String(port),
+  ]);
   return makeBucket("moto", server);
 }
 
