@@ -22,7 +22,7 @@ export interface RetrySettings {
 const refundPerSuccess = 0.1;
 /** A store that asks for more than this is asked again after it all the same. */
 const askedDelayMsMax = 60_000;
-/** Tries to reach a place that has never answered: most likely its address is wrong, and whoever waits should be told soon. */
+/** Tries to reach a store where none has ever answered: most likely its address is wrong, and whoever waits should be told soon. */
 const firstContactAttemptsMax = 3;
 
 /**
@@ -51,7 +51,7 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
       } catch (e) {
         if (!isBatchWeaveError(e, "STORE_UNAVAILABLE")) throw e;
         failures++;
-        hasAnswered ||= !isUnreachable(e);
+        hasAnswered ||= !isNoStore(e);
         const triesMax = hasAnswered ? attemptsMax : Math.min(attemptsMax, firstContactAttemptsMax);
         if (failures >= triesMax || budget < 1) throw e;
         const bound = Math.min(delayMaxMs, firstDelayMs * 2 ** (failures - 1));
@@ -77,9 +77,11 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
   };
 }
 
-/** Nobody was there to refuse. */
-function isUnreachable({ details }: BatchWeaveError): boolean {
-  return details["errno"] === "ECONNREFUSED" || details["errno"] === "ENOTFOUND" || details["phase"] === "connect";
+const nobody = ["ECONNREFUSED", "ENOTFOUND", "EBADHTTP"];
+
+/** Nobody was there to refuse, or somebody who is no store. */
+function isNoStore({ details }: BatchWeaveError): boolean {
+  return nobody.includes(String(details["errno"])) || details["phase"] === "connect" || details["isForeign"] === true;
 }
 
 /** What the store asked for (Retry-After), on top of which the jitter spreads those who were told the same. */

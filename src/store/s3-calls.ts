@@ -145,6 +145,12 @@ function encryptionHeaders(place: S3Place, encryption: S3Encryption | undefined)
       return { write: { [sse]: "AES256" }, read: {} };
     case "kms": {
       const { keyId, context } = encryption;
+      if (/[^\x21-\x7e]/.test(`${keyId ?? ""}${context ?? ""}`)) {
+        throw new BatchWeaveError(
+          "INVALID_ARGUMENT",
+          "the KMS key or its context holds a space, a line break or another character that no header can; correct BATCHWEAVE_S3_KMS_KEY_ID (the context is base64)",
+        );
+      }
       return {
         write: {
           [sse]: "aws:kms",

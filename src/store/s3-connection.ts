@@ -18,6 +18,8 @@ export interface HttpSettings {
   readonly connectTimeoutMs: number;
   readonly responseTimeoutMs: number;
   readonly stallTimeoutMs: number;
+  /** A clock that only goes forward. */
+  readonly monotonic: () => number;
 }
 
 /** Whoever keeps connections: what they share, and what it is told. */
@@ -88,6 +90,8 @@ export class Connection {
   readonly #socket: Socket;
   #exchange: Exchange | undefined;
   #phase: HttpTimeout["phase"] | "idle" = "connect";
+  /** When the first bytes of an answer came whose head is not whole yet. */
+  #headBegunMs: number | undefined;
   #isConnected = false;
 
   constructor(keeper: ConnectionKeeper) {
@@ -183,6 +187,7 @@ export class Connection {
 
   #send(exchange: Exchange): void {
     exchange.isSent = true;
+    this.#headBegunMs = undefined;
     this.#wait("response", this.#keeper.settings.responseTimeoutMs);
     const socket = this.#socket;
     const { body } = exchange.request;
@@ -208,13 +213,20 @@ export class Connection {
       this.#fail(new Error("bytes that nobody asked for"));
       return;
     }
-    const isFirst = exchange.reader.head === undefined;
     try {
       if (exchange.reader.take(memory.subarray(0, count))) this.#finish(exchange);
-      else if (isFirst && exchange.reader.head) this.#wait("stall", this.#keeper.settings.stallTimeoutMs);
+      else if (!exchange.reader.head) this.#awaitHead();
+      else if (this.#phase === "response") this.#wait("stall", this.#keeper.settings.stallTimeoutMs);
     } catch (e) {
       this.#fail(e as Error);
     }
+  }
+
+  /** The socket's timer begins anew with every byte, so a head that drips in would have for ever. */
+  #awaitHead(): void {
+    const { monotonic, responseTimeoutMs } = this.#keeper.settings;
+    this.#headBegunMs ??= monotonic();
+    if (monotonic() - this.#headBegunMs > responseTimeoutMs) this.#onTimeout();
   }
 
   #finish(exchange: Exchange): void {

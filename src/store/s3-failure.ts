@@ -120,7 +120,7 @@ export function answerFailure(place: S3Place, action: S3Action, answer: HttpAnsw
       "the server does not implement this request; use a store that knows conditional writes",
     );
   }
-  if (!error) return make("STORE_UNAVAILABLE", foreignText(place, answer));
+  if (!error) return make("STORE_UNAVAILABLE", foreignText(place, answer), { isForeign: true });
   return make(
     "INVALID_ARGUMENT",
     `the store answered ${status} ${error.code}: ${error.message || "no more was said"}; see docs/guide/s3.md`,
@@ -161,7 +161,7 @@ export function networkFailure(place: S3Place, action: S3Action, e: unknown): Ba
       EAI_AGAIN: `the name of ${place.endpoint} cannot be looked up at the moment`,
       ECONNRESET: `${place.endpoint} broke the connection`,
       EPIPE: `${place.endpoint} broke the connection`,
-      EBADHTTP: `${place.endpoint} answers, but not as HTTP wants it (${message(cause)})${place.isTls ? "" : "; write https:// if it speaks TLS"}`,
+      EBADHTTP: `${place.endpoint} does not speak HTTP/1.1: ${message(cause)}${place.isTls ? "" : " (write https:// if it speaks TLS)"}`,
       EPROTO: `${place.endpoint} does not speak TLS`,
       ERR_SSL_WRONG_VERSION_NUMBER: `${place.endpoint} does not speak TLS (write http://)`,
     }[code] ?? `${place.endpoint}: ${code === "" ? message(cause) : code}`;
@@ -216,6 +216,7 @@ export function foreignAnswer(place: S3Place, action: S3Action, answer: HttpAnsw
       uri: place.uri,
       key: action.key,
       status: answer.status,
+      isForeign: true,
     },
   );
 }

@@ -46,6 +46,7 @@ export async function readObject(
     if (answer.status === 404 && readS3Error(answer)?.code === "NoSuchKey") return undefined;
     if (answer.status === 416) return parts.length > 0 ? copyBody(parts) : new Uint8Array(0);
     if (answer.status !== 200 && answer.status !== 206) throw calls.failure(request, answer);
+    if (answer.broken && answer.headers["etag"] === undefined) throw networkFailure(calls.place, action, answer.broken);
     // Every object has an ETag; a page that a proxy put here has none.
     if (answer.headers["etag"] === undefined) throw foreignAnswer(calls.place, action, answer);
     etag = answer.headers["etag"];

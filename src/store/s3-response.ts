@@ -72,10 +72,11 @@ export class ResponseReader {
   #takeHead(bytes: Buffer): Buffer | undefined {
     const all = this.#begun ? Buffer.concat([this.#begun, bytes]) : bytes;
     const end = all.indexOf(headEnd, 0, "latin1");
-    if (end > headBytesMax || (end < 0 && all.byteLength > headBytesMax)) throw wrong("its headers have no end");
+    if (end > headBytesMax || (end < 0 && all.byteLength > headBytesMax))
+      throw wrong("the head of its answer has no end");
     if (end < 0) {
       // Told at once: whoever speaks something else may never say enough for a head, nor hang up.
-      if (!"HTTP/1.".startsWith(all.toString("latin1", 0, 7))) throw wrong("it does not answer in HTTP/1.1");
+      if (!"HTTP/1.".startsWith(all.toString("latin1", 0, 7))) throw wrong("its answer begins with something else");
       this.#begun = Buffer.from(all);
       return undefined;
     }
@@ -181,7 +182,7 @@ class ChunkReader {
       }
       const lineFeed = bytes.indexOf(10, at);
       this.#line += bytes.toString("latin1", at, lineFeed < 0 ? bytes.byteLength : lineFeed);
-      if (this.#line.length > lineBytesMax) throw wrong("a line between its chunks has no end");
+      if (this.#line.length > lineBytesMax) throw wrong("a line between the chunks of its answer has no end");
       if (lineFeed < 0) return undefined;
       at = lineFeed + 1;
       if (this.#endLine()) return at;
@@ -191,20 +192,20 @@ class ChunkReader {
 
   /** A whole line; true after the last. */
   #endLine(): boolean {
-    if (!this.#line.endsWith("\r")) throw wrong("a line between its chunks has no end");
+    if (!this.#line.endsWith("\r")) throw wrong("a line between the chunks of its answer has no end");
     const line = this.#line.slice(0, -1);
     this.#line = "";
     if (this.#state === "trailer") {
-      if (++this.#trailers > trailersMax) throw wrong("its trailers have no end");
+      if (++this.#trailers > trailersMax) throw wrong("the trailers of its answer have no end");
       return line === "";
     }
     if (this.#state === "gap") {
-      if (line !== "") throw wrong("a chunk is longer than it said");
+      if (line !== "") throw wrong("a chunk of its answer is longer than it said");
       this.#state = "size";
       return false;
     }
     const size = /^([0-9a-fA-F]{1,12})[ \t]*(?:;.*)?$/.exec(line)?.[1];
-    if (size === undefined) throw wrong("a chunk does not say how long it is");
+    if (size === undefined) throw wrong("a chunk of its answer does not say how long it is");
     this.#left = Number.parseInt(size, 16);
     this.#state = this.#left === 0 ? "trailer" : "data";
     return false;
@@ -215,7 +216,7 @@ class ChunkReader {
 export function parseHead(text: string): ResponseHead {
   const lines = text.split("\r\n");
   const start = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: .*)?$/.exec(lines[0] as string);
-  if (!start) throw wrong("it does not answer in HTTP/1.1");
+  if (!start) throw wrong("its answer begins with something else");
   const status = Number(start[2]);
   // Without a prototype: any name is only a name.
   const headers = Object.create(null) as Record<string, string>;
@@ -223,9 +224,9 @@ export function parseHead(text: string): ResponseHead {
     const line = lines[i] as string;
     const colon = line.indexOf(":");
     const name = line.slice(0, Math.max(0, colon)).toLowerCase();
-    if (!/^[!#$%&'*+.^_`|~0-9a-z-]+$/.test(name)) throw wrong("a header has no name");
+    if (!/^[!#$%&'*+.^_`|~0-9a-z-]+$/.test(name)) throw wrong("a header of its answer has no name");
     const value = line.slice(colon + 1).trim();
-    if (/[\0\r\n]/.test(value)) throw wrong("a header holds a line break");
+    if (/[\0\r\n]/.test(value)) throw wrong("a header of its answer holds a line break");
     const before = headers[name];
     headers[name] = before === undefined ? value : `${before}, ${value}`;
   }
@@ -236,13 +237,14 @@ function framingOf(status: number, headers: Readonly<Record<string, string>>): R
   const { "transfer-encoding": encoding, "content-length": length } = headers;
   if (status < 200 || status === 204 || status === 304) return 0;
   if (encoding !== undefined) {
-    if (encoding.toLowerCase() !== "chunked" || length !== undefined) throw wrong("how long it is cannot be told");
+    if (encoding.toLowerCase() !== "chunked" || length !== undefined)
+      throw wrong("its answer does not say how long it is, or says it twice");
     return "chunked";
   }
   if (length === undefined) return "close";
   const [first, ...others] = length.split(", ");
   if (!/^\d{1,15}$/.test(first as string) || others.some((other) => other !== first)) {
-    throw wrong("how long it is cannot be told");
+    throw wrong("its answer does not say how long it is, or says it twice");
   }
   return Number(first);
 }
@@ -256,5 +258,5 @@ function keptMsOf(isCurrent: boolean, headers: Readonly<Record<string, string>>)
 }
 
 function wrong(how: string): HttpProtocolError {
-  return new HttpProtocolError(`the answer is not to be understood: ${how}`);
+  return new HttpProtocolError(how);
 }

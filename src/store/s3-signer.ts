@@ -58,8 +58,10 @@ export class S3Signer {
 
   async #find(): Promise<Lent> {
     try {
-      this.#credentials = this.#given ?? environmentCredentials(this.#environment) ?? (await standardChain());
-      return this.#credentials;
+      const found = this.#given ?? environmentCredentials(this.#environment) ?? (await standardChain());
+      assertSendable(this.#place, found);
+      this.#credentials = found;
+      return found;
     } catch (e) {
       if (e instanceof BatchWeaveError) throw e;
       throw credentialsError(this.#place, e, this.#environment["AWS_PROFILE"] || "default");
@@ -97,6 +99,19 @@ export class S3Signer {
     }
     this.#key = { day, of: credentials, bytes };
     return bytes;
+  }
+}
+
+/** A line break at the end is what a key read from a file often has. No header can carry it, and a secret with one signs wrongly. */
+function assertSendable(place: S3Place, credentials: S3Credentials): void {
+  const names = { accessKeyId: "access key", secretAccessKey: "secret key", sessionToken: "session token" } as const;
+  for (const name of ["accessKeyId", "secretAccessKey", "sessionToken"] as const) {
+    if (!/[^\x21-\x7e]/.test(credentials[name] ?? "")) continue;
+    throw new BatchWeaveError(
+      "STORE_DENIED",
+      `the ${names[name]} for ${place.uri} holds a space, a line break or another character that no key has; set it again without`,
+      { uri: place.uri },
+    );
   }
 }
 

@@ -61,6 +61,7 @@ export async function openS3Store(
     connectTimeoutMs: positive("connectTimeoutMs", settings.connectTimeoutMs, 5_000),
     responseTimeoutMs: positive("responseTimeoutMs", settings.responseTimeoutMs, 30_000),
     stallTimeoutMs: positive("stallTimeoutMs", settings.stallTimeoutMs, 15_000),
+    monotonic: () => env.monotonic(),
   });
   const calls = new S3Calls(place, env, client, {
     credentials: settings.credentials,
@@ -76,16 +77,14 @@ export async function openS3Store(
 async function certificates(path: string, environment: NodeJS.ProcessEnv): Promise<string[]> {
   const extra = environment["NODE_EXTRA_CA_CERTS"];
   const trusted = extra ? await readFile(extra, "utf8").catch(() => undefined) : undefined;
-  try {
-    return [...rootCertificates, ...(trusted === undefined ? [] : [trusted]), await readFile(path, "utf8")];
-  } catch (e) {
-    throw new BatchWeaveError(
-      "INVALID_ARGUMENT",
-      `cannot read the certificates in ${path}; correct AWS_CA_BUNDLE`,
-      { path },
-      e,
-    );
-  }
+  const wrong = (what: string, e?: unknown): BatchWeaveError =>
+    new BatchWeaveError("INVALID_ARGUMENT", `${what} ${path}; correct AWS_CA_BUNDLE`, { path }, e);
+  const named = await readFile(path, "utf8").catch((e: unknown) => {
+    throw wrong("cannot read the certificates in", e);
+  });
+  // Node would pass over a file without one and later find the server not trusted.
+  if (!named.includes("-----BEGIN")) throw wrong("there is no certificate (PEM) in", undefined);
+  return [...rootCertificates, ...(trusted === undefined ? [] : [trusted]), named];
 }
 
 function positive(name: string, value: number | undefined, otherwise: number): number {

@@ -220,11 +220,14 @@ describe("withRetry", () => {
         .catch(() => {}),
     );
     expect([calls.get > 3, env.now() < 40_000]).toEqual([true, true]);
-    error = () => unavailable({ errno: "ECONNREFUSED" });
-    calls.get = 0;
-    const store = withRetry(flaky, env);
-    await env.run(store.get("k").catch(() => {}));
-    expect(calls.get).toBe(3);
+    let store = withRetry(flaky, env);
+    for (const details of [{ isForeign: true }, { errno: "EBADHTTP" }, { errno: "ECONNREFUSED" }]) {
+      error = () => unavailable(details);
+      calls.get = 0;
+      store = withRetry(flaky, env);
+      await env.run(store.get("k").catch(() => {}));
+      expect(calls.get).toBe(3);
+    }
     await store.list("");
     calls.get = 0;
     await env.run(store.get("k").catch(() => {}));

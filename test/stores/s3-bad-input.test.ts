@@ -3,7 +3,7 @@
  * Method: a server that gives the answers AWS gives (or nothing), and every mistake one can make in settings and environment.
  */
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type RequestListener } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from "node:net";
@@ -231,6 +231,26 @@ describe("rights", () => {
   });
 });
 
+describe("characters that no header can carry", () => {
+  test.each([
+    ["accessKeyId", /the access key for s3:\/\/train/],
+    ["secretAccessKey", /the secret key/],
+    ["sessionToken", /the session token/],
+  ] as const)("in %s, as a file's last line break: told before anything is sent", async (name, told) => {
+    for (const call of ["get", "create"] as const) {
+      const credentials = { ...secrets, [name]: `${secrets[name]}\n` };
+      const e = await failure("http://127.0.0.1:9", call, { credentials });
+      expect(e).toMatchObject({ code: "STORE_DENIED", message: expect.stringMatching(told) });
+    }
+  });
+
+  test("in the name of a KMS key", async () => {
+    const encryption = { kind: "kms", keyId: "arn\nx: y" } as const;
+    const e = sentence(await openStore("s3://train/x", { s3: { encryption } }).catch((error: unknown) => error));
+    expect(e).toMatchObject({ code: "INVALID_ARGUMENT", message: expect.stringMatching(/the KMS key/) });
+  });
+});
+
 describe("network", () => {
   test("a page where S3 sends XML", async () => {
     const page = "<!DOCTYPE html><html><body>Welcome to our proxy</body></html>";
@@ -245,6 +265,14 @@ describe("network", () => {
   });
 
   test("half an answer", async () => {
+    const cut = await listen(
+      createTcpServer((socket) =>
+        socket.on("data", () => socket.end("HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\n<?xml")),
+      ),
+    );
+    for (const call of ["get", "list", "put"] as const) {
+      expect((await failure(`http://127.0.0.1:${cut}`, call)).message).toMatch(/broke the connection/);
+    }
     const e = await failure(
       await answering(200, "<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>a"),
       "list",
@@ -260,7 +288,7 @@ describe("network", () => {
     }
     const rude = await listen(createTcpServer((socket) => socket.end("220 smtp ready\r\n")));
     const noHttp = await failure(`http://127.0.0.1:${rude}`);
-    expect(noHttp).toMatchObject({ code: "STORE_UNAVAILABLE", message: expect.stringMatching(/not as HTTP wants it/) });
+    expect(noHttp).toMatchObject({ code: "STORE_UNAVAILABLE", message: expect.stringMatching(/does not speak HTTP/) });
     expect((await failure("http://no-such-host.invalid")).message).toMatch(/not known|looked up/);
   });
 
@@ -307,6 +335,10 @@ describe("network", () => {
       await expect(openStore("s3://train/x", { s3: { endpoint, caFile: join(folder, "none") } })).rejects.toMatchObject(
         { code: "INVALID_ARGUMENT" },
       );
+      const noCertificate = join(folder, "notes.txt");
+      writeFileSync(noCertificate, "none here");
+      const e = await openStore("s3://train/x", { s3: { endpoint, caFile: noCertificate } }).catch((error) => error);
+      expect(sentence(e).message).toMatch(/no certificate \(PEM\) in .*notes\.txt; correct AWS_CA_BUNDLE/);
     } finally {
       rmSync(folder, { recursive: true, force: true });
     }
