@@ -11,6 +11,7 @@ import re
 import sys
 from typing import Any, Sequence
 
+from . import __version__
 from .checkpoints import DEFAULT_GROUP
 from .cursor import make_cursor
 from .description import describe, format_bytes, format_seconds
@@ -163,6 +164,7 @@ def _size(text: str) -> int:
 
 def _parser() -> _Parser:
     parser = _Parser(prog="python -m batchweave", description=__doc__)
+    parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
     info = commands.add_parser("info", help="Shows grid, steps, producers and checkpoints at the head.")
     info.add_argument("uri")

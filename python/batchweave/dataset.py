@@ -16,6 +16,7 @@ from .mesh import Place, resolve_mesh
 from .namespace import Namespace, open_namespace
 from .projection import RowsPerRank
 from .share import Decode, Share, check_decode
+from .tensors import require_package
 
 if TYPE_CHECKING:
     _Base = object
@@ -80,11 +81,13 @@ class StreamingDataset(_Base):
         self._pin_memory = pin_memory
         self._transform = transform
         self._store_settings = store_settings or {}
-        known = [name for name in inspect.signature(Consumer).parameters if name not in _OWN_SETTINGS]
+        further = [name for name in inspect.signature(Consumer).parameters if name not in _OWN_SETTINGS]
         for name in settings:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1, 0.4)
-                raise invalid(f"StreamingDataset has no setting {name!r}{f'; did you mean {near[0]!r}' if near else ''}. It has: {', '.join(known)}.")
+            if name not in further:
+                own = [name for name in inspect.signature(StreamingDataset).parameters if name not in ("uri", "settings")]
+                near = difflib.get_close_matches(name, own + further, 1, 0.4)
+                hint = f"; did you mean {near[0]!r}" if near else ""
+                raise invalid(f"StreamingDataset has no setting {name!r}{hint}. It has: {', '.join(own + further)}.")
         self._settings: dict[str, Any] = {
             "policy": policy,
             "layout": layout,
@@ -302,6 +305,7 @@ class StreamingDataLoader:
         collate_fn: Callable[[Share], Any] | None = None,
         **settings: Any,
     ) -> None:
+        require_package("torch")
         for name in ("batch_size", "shuffle", "sampler", "batch_sampler", "drop_last"):
             if settings.pop(name, None) not in (None, False):
                 raise invalid(f"{name} does not go with a StreamingDataLoader: producers build the batches, a share is one.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,15 @@ class Examples(unittest.TestCase):
         done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=180)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr[-3_000:])
         return done.stdout
+
+    def test_the_readme_can_be_tried_as_it_is_written(self) -> None:
+        snippets = re.findall(r"```python\n(.*?)```", (ROOT / "python/README.md").read_text(), re.DOTALL)
+        script = "\n".join(s for s in snippets if "file:///tmp/batchweave-demo" in s).replace("file:///tmp/batchweave-demo", self.uri)
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, timeout=60)
+        expected = [(i, 2 * i) for i in range(3)] + [(3 + i, 6 + 3 * i) for i in range(11)]
+        lines = "".join(f"{i} {f'batch {row // 4}, row {row % 4}'.encode()}\n" for i, row in expected)
+        self.assertEqual((done.stdout, done.stderr), (lines, ""))
 
     def test_rollouts_lose_and_repeat_nothing(self) -> None:
         self.assertIn("0 lost, 0 repeated", self.run_example("rl-rollouts/learn.py"))
