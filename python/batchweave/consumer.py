@@ -1,6 +1,7 @@
 """The consumer: one rank's view of the log, as an iterator of shares."""
 from __future__ import annotations
 
+import os
 import time
 from typing import Any, Callable, Iterator, Mapping
 
@@ -125,6 +126,7 @@ class Consumer:
         self._stride = stride
         self._offset = offset
         self._is_closed = False
+        self._pid = os.getpid()
         self._last_cursor = self.cursor
         #: At the end of a closed log: how many rows were too few for one more iteration.
         self.leftover_rows: int | None = None
@@ -143,6 +145,11 @@ class Consumer:
     def __next__(self) -> Share:
         if self._is_closed or self.leftover_rows is not None:
             raise StopIteration
+        if self._pid != os.getpid():
+            raise invalid(
+                "This reader was opened by the process that this one was forked from, and its threads stayed there. Open a dataset or "
+                "a consumer of its own in each process, from the same cursor if they are to go on from there."
+            )
         begun = time.monotonic()
         if self._prefetch is None:
             self._prefetch = Prefetch(
@@ -226,6 +233,9 @@ class Consumer:
     def close(self) -> None:
         """Ends the threads. What is in flight finishes unseen."""
         self._is_closed = True
+        if self._pid != os.getpid():
+            self._prefetch = None  # whatever its locks were when this process was forked, nobody here can wait for them
+            return
         if self._prefetch is not None:
             self._prefetch.stop()
             self._prefetch = None

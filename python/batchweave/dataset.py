@@ -6,12 +6,14 @@ import inspect
 import multiprocessing
 import os
 from collections import deque
+from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
 
 from .checkpoints import DEFAULT_GROUP, Checkpoint
 from .consumer import Consumer
 from .cursor import make_cursor, parse_cursor
 from .errors import BatchWeaveError, invalid
+from .keys import assert_name
 from .mesh import Place, resolve_mesh
 from .namespace import Namespace, open_namespace
 from .projection import RowsPerRank
@@ -70,6 +72,7 @@ class StreamingDataset(_Base):
         check_decode(decode)
         self.uri = uri
         self.place: Place = resolve_mesh(mesh, rank, os.environ)
+        assert_name(group, "group")
         self.group = group
         self._decode = decode
         self._start = parse_cursor(start) if isinstance(start, dict) and "batchweave" in start else start
@@ -97,18 +100,30 @@ class StreamingDataset(_Base):
             **settings,
         }
         self._namespace: Namespace | None = None
-        self._namespace_pid = 0
+        self._namespace_pid = self._consumer_pid = 0
         self._consumer: Any = None
         self._state: dict[str, Any] | None = None
         self._is_in_loader = False
         self._unacknowledged: deque[dict[str, Any]] | None = None
         self._worker_state: dict[str, Any] | None = None
         self._worker_passes = 0
-        self._shared = multiprocessing.Array("q", 4)
+        self._shared: Any = multiprocessing.RawArray("q", 4)
+        self._lock: Any = multiprocessing.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        # To a worker process that is spawned: connections and threads stay here.
-        return {**self.__dict__, "_namespace": None, "_consumer": None}
+        # Connections and threads stay here. So does the lock, which a process that is spawned cannot have (a forked one can): it is
+        # for agreeing on the start, so that is done now. A copy that goes elsewhere shares nothing.
+        is_worker = get_spawning_popen() is not None
+        if is_worker:
+            self._resolved_start()
+        shared = self._shared if is_worker else None
+        return {**self.__dict__, "_namespace": None, "_consumer": None, "_lock": None, "_shared": shared}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = multiprocessing.Lock()
+        if self._shared is None:
+            self._shared = multiprocessing.RawArray("q", 4)
 
     @property
     def namespace(self) -> Namespace:
@@ -149,7 +164,7 @@ class StreamingDataset(_Base):
         if self._unacknowledged is not None:
             self._unacknowledged.clear()
         self._worker_passes = 0
-        with self._shared.get_lock():
+        with self._lock:
             self._shared[_FIXED] = self._shared[_YIELDED] = 0
         self._end_consumer()
 
@@ -180,8 +195,10 @@ class StreamingDataset(_Base):
         return self._iterate() if info is None else self._iterate_in_worker(info.id, info.num_workers)
 
     def _iterate(self) -> Iterator[Share]:
-        if self._consumer is None:
+        if self._consumer is None or self._consumer_pid != os.getpid():
+            # That of the process this one was forked from has no threads here.
             self._consumer = self._open_consumer(self._state or self._resolved_start())
+            self._consumer_pid = os.getpid()
         consumer = self._consumer
         for share in consumer:
             if self._consumer is not consumer:
@@ -241,7 +258,7 @@ class StreamingDataset(_Base):
             return self._state
         from .consumer import start_position
 
-        with self._shared.get_lock():
+        with self._lock:
             if not self._shared[_FIXED]:
                 log = self.namespace.log
                 manifest = log.head.jump() if self._start == "latest" else log.head.recent()

@@ -114,7 +114,7 @@ def place_rank(mesh: Mapping[str, Any], rank: int) -> Place:
     size = world_size(mesh)
     if type(rank) is not int or not 0 <= rank < size:
         raise mismatch(
-            f"Rank {rank} is not in a mesh of {size} ranks ({describe_mesh(mesh)}); ranks go from 0 to {size - 1}.",
+            f"Rank {rank!r} is not in a mesh of {size} ranks ({describe_mesh(mesh)}); ranks go from 0 to {size - 1}.",
             rank=rank,
             worldSize=size,
         )

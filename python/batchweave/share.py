@@ -46,8 +46,12 @@ class Share:
     def __reduce__(self) -> tuple[Any, ...]:
         # From a worker process of a DataLoader to the trainer: views of larger buffers become bytes of their own; what was
         # decoded to tensors travels as tensors, and the bytes they were made of stay behind.
-        keep = [s._replace(bytes=None if self._data else bytes(s.bytes)) for s in self.slices]
-        return (_restore, (self.iteration, keep, self.rows, self.cursor, self.next, self._data, self._batch, self.value))
+        data = self._data
+        is_raw = not data or all(d is s.bytes for d, s in zip(data, self.slices))
+        keep = [s._replace(bytes=bytes(s.bytes) if is_raw else None) for s in self.slices]
+        if data:
+            data = [s.bytes for s in keep] if is_raw else [bytes(d) if isinstance(d, memoryview) else d for d in data]
+        return (_restore, (self.iteration, keep, self.rows, self.cursor, self.next, data, self._batch, self.value))
 
     def __repr__(self) -> str:
         return f"Share(iteration={self.iteration}, rows={self.rows}, slices={len(self.slices)})"

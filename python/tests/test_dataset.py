@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -55,6 +56,32 @@ class Files(unittest.TestCase):
 
 
 class Plain(Files):
+    def test_a_copy_goes_its_own_way_and_a_forked_process_reads_for_itself_or_is_told(self) -> None:
+        import copy
+        import pickle
+
+        dataset = self.dataset()
+        shares = iter(dataset)
+        seen = [next(shares).iteration for _ in range(5)]
+        for other in (copy.deepcopy(dataset), pickle.loads(pickle.dumps(dataset))):
+            self.assertEqual([share.iteration for share in other], list(range(5, 60)))
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:  # the threads that read ahead are in the parent only
+            try:
+                signal.alarm(20)
+                told = self.code(lambda: next(shares))
+                again = [share.iteration for share in dataset]
+                os.write(writer, json.dumps([told, again]).encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            found = pipe.read()
+        os.waitpid(pid, 0)
+        self.assertEqual(json.loads(found or "null"), ["INVALID_ARGUMENT", list(range(5, 60))])
+        self.assertEqual(seen + [share.iteration for share in shares], list(range(60)))
+
     def test_iterates_stops_and_resumes_from_json_on_another_mesh(self) -> None:
         dataset = self.dataset()
         seen = []
@@ -219,6 +246,22 @@ class Torch(Files):
             other = StreamingDataLoader(self.dataset(decode="torch"), num_workers=3 - workers)
             other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
             self.assertEqual(seen + self.ids(other), plain)
+
+    def test_bytes_travel_from_workers_forked_or_spawned(self) -> None:
+        from torch.utils.data import DataLoader
+
+        from batchweave import StreamingDataLoader
+
+        def contents(shares: Any) -> list[Any]:
+            return [(s.iteration, [bytes(d) for d in s.data], [bytes(piece.bytes) for piece in s.slices]) for s in shares]
+
+        plain = contents(self.dataset())
+        for context in ("fork", "spawn"):
+            settings: Any = {"num_workers": 2, "multiprocessing_context": context}
+            self.assertEqual(contents(StreamingDataLoader(self.dataset(), **settings)), plain, context)
+            self.assertEqual(contents(DataLoader(self.dataset(), batch_size=None, **settings)), plain, context)
+        cut = next(iter(StreamingDataLoader(self.dataset(decode=lambda data: data[:3]), num_workers=1)))
+        self.assertEqual((type(cut.data[0]), len(cut.data[0])), (bytes, 3))
 
     def test_errors_of_workers_keep_their_code(self) -> None:
         from batchweave import StreamingDataLoader

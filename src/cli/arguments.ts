@@ -3,6 +3,9 @@ import { type ParseArgsConfig, parseArgs } from "node:util";
 import { BatchWeaveError } from "../index.js";
 import type { Command, OptionTable } from "./command.js";
 
+/** Shorter, and the store would be asked without end. */
+const watchIntervalSecondsMin = 0.1;
+
 /** Options that every command has. */
 export const commonOptions: OptionTable = {
   json: { help: "Print JSON lines on stdout, and nothing else there." },
@@ -103,6 +106,17 @@ export class Arguments {
   /** A whole number that must be given. */
   requiredInteger(option: string, bounds?: Bounds): number {
     return this.integer(option, bounds) ?? this.#missing(option);
+  }
+
+  /** Milliseconds between two looks at the log, from `--interval` in seconds. */
+  watchIntervalMs(): number | undefined {
+    const seconds = this.number("interval");
+    if (seconds !== undefined && seconds < watchIntervalSecondsMin)
+      throw invalid(
+        `--interval must be at least ${watchIntervalSecondsMin} seconds, not ${seconds}: every look reads the log, and it would never stop.`,
+        { interval: seconds },
+      );
+    return seconds === undefined ? undefined : 1_000 * seconds;
   }
 
   /** A number of at least 0, or undefined when it was not given. */

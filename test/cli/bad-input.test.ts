@@ -247,8 +247,10 @@ test("verify says a missing index object once, and produce says when there was n
   expect(status).toBe(2);
 });
 
-test("a reclaimer that would never rest", () =>
-  refused("INVALID_ARGUMENT", /at least 0.1 seconds/, "reclaim", good, "--watch", "--interval", "0"));
+test("a watcher that would never rest", async () => {
+  for (const command of ["reclaim", "info"])
+    await refused("INVALID_ARGUMENT", /at least 0.1 seconds/, command, good, "--watch", "--interval", "0");
+});
 
 test("a step that was reclaimed: what is left, and no cursors", async () => {
   const uri = space.uri("trimmed");

@@ -7,7 +7,7 @@ import { orderText } from "./create.js";
 const producersShownMax = 20;
 
 async function run({ args, terminal, open, stopping, env, metrics }: Call): Promise<undefined> {
-  const intervalMs = 1_000 * (args.number("interval") ?? 1);
+  const intervalMs = args.watchIntervalMs() ?? 1_000;
   const ns = await open();
   const { signal } = stopping;
   if (!args.flag("watch")) {

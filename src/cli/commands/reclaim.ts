@@ -4,9 +4,6 @@ import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
 import { formatBytes, formatMs, table } from "../terminal.js";
 
-/** Shorter, and the store would be asked without end. */
-const intervalSecondsMin = 0.1;
-
 async function run(call: Call): Promise<undefined> {
   const { args, terminal, open, stopping } = call;
   const graceSeconds = args.number("grace");
@@ -23,13 +20,7 @@ async function run(call: Call): Promise<undefined> {
     tell(await ns.reclaim({ ...settings, dryRun }, { signal: stopping.signal }));
     return undefined;
   }
-  const intervalSeconds = args.number("interval");
-  if (intervalSeconds !== undefined && intervalSeconds < intervalSecondsMin)
-    throw invalid(
-      `--interval must be at least ${intervalSecondsMin} seconds, not ${intervalSeconds}: every run reads the log, and it would never stop.`,
-      { interval: intervalSeconds },
-    );
-  const intervalMs = intervalSeconds === undefined ? undefined : 1_000 * intervalSeconds;
+  const intervalMs = args.watchIntervalMs();
   const onFailure = (error: unknown): void => {
     // What waiting cannot mend ends the command; a hiccup of the store does not.
     if (isBatchWeaveError(error) && error.remedy !== "retry" && error.remedy !== "refresh") failed.abort(error);
