@@ -43,7 +43,7 @@ export async function run(args: string[]): Promise<void> {
     report,
     names: options.policy?.split(",") ?? Object.keys(policies),
     producers: numbers(options.producers, producersOf[name] ?? [128]),
-    minutes: number(options.minutes, 30),
+    minutes: number(options.minutes, name === "elastic" ? 24 : 30),
     seed: number(options.seed, 1),
     batchesPerSecond: 1 / number(options.every, 1),
     workers: number(options.workers, availableParallelism()),
@@ -192,7 +192,7 @@ function hourText(list: readonly CadenceMinute[]): string {
 
 /** 8 -> 128 -> 8 producers within a run. */
 async function drawElastic(figure: Figure): Promise<void> {
-  const { report, names, seed } = figure;
+  const { report, names, seed, minutes: wanted } = figure;
   const producers = [
     [0, 8],
     [6, 128],
@@ -200,7 +200,7 @@ async function drawElastic(figure: Figure): Promise<void> {
   ] as const;
   const lines = names.map((policy) => ({
     names: { policy },
-    job: { cadence: policyNamed(policy), producers, minutes: 24, warmUpSeconds: 60, seed },
+    job: { cadence: policyNamed(policy), producers, minutes: wanted, warmUpSeconds: 60, seed },
   }));
   await draw(figure, lines, ({ run, minutes }, line) => {
     for (const { minute, active, pool, batches, attempts, commits } of minutes)
