@@ -41,7 +41,11 @@ def open_cloud_store(uri: str, **settings: Any) -> "CloudStore":
             {"package": "obstore"},
         ) from None
     make: dict[str, Callable[..., Any]] = {"s3": _s3, "gs": _gcs, "az": _azure}
-    backend = make[scheme.lower()](stores, bucket, prefix or None, settings)
+    try:
+        backend = make[scheme.lower()](stores, bucket, prefix or None, settings)
+    except Exception as error:  # nothing was asked of the store yet: it is the settings, or variables of the environment
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise invalid(f"{uri} cannot be opened: {reason}. Correct the settings or the environment's variables.", uri=uri) from error
     return CloudStore(backend, f"{scheme.lower()}://{bucket}/{prefix}".rstrip("/"))
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
 import threading
 import time
@@ -94,6 +95,7 @@ class Producer:
         self._entries: dict[int, _Entry] = {}
         self._buffered_bytes = 0
         self._changed = threading.Condition()
+        self._pid = os.getpid()
         self._uploads = Pool(uploads_in_flight_max, "upload")
         self._gate = LagGate(log, lag_poll_delay)
         self._failure: BaseException | None = None
@@ -160,6 +162,7 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Waits until everything accepted so far is in the log."""
+        self._raise_if_forked()
         last = self._next_seq
         until = None if timeout is None else time.monotonic() + timeout
         with self._changed:
@@ -174,8 +177,8 @@ class Producer:
 
     def close(self) -> None:
         """Flushes and stops. The producer id stays what it was; open it again to go on."""
-        if self._is_closed:
-            return
+        if self._is_closed or self._pid != os.getpid():
+            return  # what a process inherited by a fork is its parent's to close
         try:
             self.flush()
         finally:
@@ -192,6 +195,8 @@ class Producer:
             self._stop()
 
     def _stop(self) -> None:
+        if self._pid != os.getpid():
+            return
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -410,7 +415,17 @@ class Producer:
         if self._failure is not None:
             raise self._failure
 
+    def _raise_if_forked(self) -> None:
+        """The threads that publish stayed in the parent; and an upload from here could have the name of one from there."""
+        if self._pid != os.getpid():
+            raise invalid(
+                f"Producer {self.id} was opened by the process that this one was forked from. Open one in each process, each with an id "
+                "of its own.",
+                producer=self.id,
+            )
+
     def _raise_if_done(self) -> None:
+        self._raise_if_forked()
         self._raise_if_failed()
         if self._is_closed:
             raise invalid(f"Producer {self.id} is closed. Open it again to append.", producer=self.id)

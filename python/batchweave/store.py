@@ -66,6 +66,9 @@ def open_store(uri: str, **settings: Any) -> Store:
     if scheme == "file":
         from .file_store import FileStore
 
+        for name in settings:
+            if name != "durability":
+                raise invalid(f"A namespace on files has no setting {name!r}; it has: durability.", uri=uri)
         return FileStore(path_of_file_uri(uri), **settings)
     if scheme in ("s3", "gs", "az"):
         from .cloud_store import open_cloud_store

@@ -91,6 +91,8 @@ class OnAStub(unittest.TestCase):
         gone = failure("s3://bucket/x", AWS_ENDPOINT_URL="http://127.0.0.1:1")
         self.assertEqual((gone.code, "cannot be reached at http://127.0.0.1:1" in gone.message), ("STORE_UNAVAILABLE", True))
         self.assertEqual(failure("s3://b/x").code, "INVALID_ARGUMENT")
+        with self.assertRaisesRegex(BatchWeaveError, "INVALID_ARGUMENT.*'colour' is not valid"):
+            open_store("s3://bucket/x", colour="red")
 
         class Denying(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:

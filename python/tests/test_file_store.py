@@ -109,6 +109,8 @@ class Uris(unittest.TestCase):
             self.assertEqual(self.code(uri), "INVALID_ARGUMENT", uri)
         for uri in ["/data", "ftp://x/y", ""]:
             self.assertEqual(self.code(uri), "UNKNOWN_SCHEME", uri)
+        with self.assertRaisesRegex(BatchWeaveError, "no setting 'durable'; it has: durability"):
+            open_store("file:///tmp/x", durable=True)
 
 
 class Retries(unittest.TestCase):

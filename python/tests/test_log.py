@@ -4,6 +4,8 @@ Method: a store in memory whose answers a test can bend; producers, openers and 
 """
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import unittest
 from typing import Any
@@ -247,6 +249,26 @@ class Producers(Code):
             self.assertCode("INVALID_ARGUMENT", lambda: p.append(slices("a"), resume_point=float("nan")))
             self.assertCode("LIMIT", lambda: p.append(slices("a"), resume_point="x" * 1_048_576))
             self.assertEqual(p.next_seq, 0)
+
+    def test_a_forked_process_cannot_write_as_its_parent(self) -> None:
+        store = MemoryStore()
+        namespace = namespace_on(store)
+        with namespace.producer("p") as p:  # no thread uploads yet, so the child could start one, under the names that the parent uses
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    signal.alarm(20)
+                    self.assertCode("INVALID_ARGUMENT", lambda: p.append(slices("child")))
+                    self.assertCode("INVALID_ARGUMENT", p.flush)
+                    p.close()
+                    status = 0
+                finally:
+                    os._exit(status)
+            self.assertEqual(os.waitpid(pid, 0)[1], 0)
+            p.append(slices("a"))
+        namespace.close()
+        self.assertEqual(read_all(namespace), [b"a/0"])
 
     def test_a_closed_log_takes_nothing_more(self) -> None:
         namespace = namespace_on(MemoryStore())
