@@ -10,6 +10,7 @@ from collections import deque
 from functools import partial
 from typing import Any, Callable, TypeVar
 
+from .checksum import CRC_SOURCE
 from .errors import BatchWeaveError, is_error
 from .hedging import NEAR_S, Reading
 from .log import Log
@@ -26,10 +27,12 @@ _THREADS_MAX = 256
 #: A trainer that has not asked for so long is busy: time to read ahead.
 _ABSENT_S = 0.001
 #: An iteration that takes longer than this is worth threads even from memory: most of it is then copying and checking, which go on
-#: outside the interpreter's lock. Seldom looked at again, because looking means to read some without threads.
+#: outside the interpreter's lock. On two cores only where checking takes longer than copying does: what threads read ahead leaves the
+#: processor's cache. Seldom looked at again, because looking means to read some without threads.
 _ALONE_S = 0.0002
 _ALONE_AGAIN = 4_096
 _NEAR_THREADS_MAX = 8
+_NEAR_THREADS_MIN = 2 if CRC_SOURCE == "zlib" else 4
 _LATE_LOOK_MIN_S = 0.005
 _LATE_LOOK_MAX_S = 0.05
 
@@ -117,6 +120,7 @@ class Prefetch:
         self._held_bytes = 0
         self._finish_s = 0.0
         self._near_threads_max = min(_NEAR_THREADS_MAX, loads_max, _cores())
+        self._alone_s = _ALONE_S if self._near_threads_max >= _NEAR_THREADS_MIN else math.inf
         self._taken = 0
         self._asked_at = time.monotonic()
         self._is_stopped = False
@@ -148,7 +152,7 @@ class Prefetch:
     @property
     def _is_quick(self) -> bool:
         """An iteration takes so little that waiting for another thread would take longer."""
-        return self._reader.is_near and self._finish_s < NEAR_S and self._reader.at_once_s < _ALONE_S
+        return self._reader.is_near and self._finish_s < NEAR_S and self._reader.at_once_s < self._alone_s
 
     def help(self) -> bool:
         """Does a piece of the work itself instead of waiting for it, where that is quicker. Call without the lock."""

@@ -289,11 +289,12 @@ class Reading(unittest.TestCase):
         self.check_files_opened_once()
 
     def test_the_same_on_threads_which_read_what_takes_long(self) -> None:
-        with mock.patch.object(prefetch, "_ALONE_S", 0.0):
+        with mock.patch.object(prefetch, "_ALONE_S", 0.0), mock.patch.object(prefetch, "_cores", lambda: 8):
             self.check_files_opened_once()
 
     def test_whether_one_reads_alone_may_change_at_any_time(self) -> None:
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(prefetch, "_ALONE_AGAIN", 7):
+        cores = mock.patch.object(prefetch, "_cores", lambda: 8)
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(prefetch, "_ALONE_AGAIN", 7), cores:
             namespace = small_log_on_files(folder, 300)
             chance = random.Random(3)
             for bytes_max in (1, 5_000, 10**8):
