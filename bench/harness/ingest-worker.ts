@@ -16,7 +16,7 @@ export interface IngestWorkerSettings {
 /** One round. `open`: get ready for the log. */
 export type IngestQuestion =
   | { readonly kind: "open" }
-  | { readonly kind: "log" | "bare"; readonly batches: number; readonly round: number };
+  | { readonly kind: "log" | "bare"; readonly batches: number; readonly round: number; readonly isSmall?: boolean };
 
 /** What went through the store in a round. */
 export interface IngestAnswer {
@@ -30,26 +30,36 @@ export interface IngestAnswer {
 /** Payloads kept per process: many enough that the CPU's caches do not hold them all between two uploads. */
 const pooledBytes = 32 * 1024 * 1024;
 
+/** Bytes of a small payload. */
+const smallBytes = 20_000;
+
 const settings = workerArgument<IngestWorkerSettings>();
 const { payloadBytes, number } = settings;
-const payloads = makePayloads(
-  Math.max(2, Math.min(64, Math.ceil(pooledBytes / payloadBytes))),
-  payloadBytes,
-  number + 1,
-);
-const batches = payloads.map((payload) => cut(payload, settings.slices));
+
+interface Pool {
+  readonly payloads: readonly Uint8Array[];
+  readonly batches: readonly Uint8Array[][];
+}
+
+function makePool(bytes: number): Pool {
+  const payloads = makePayloads(Math.max(2, Math.min(64, Math.ceil(pooledBytes / bytes))), bytes, number + 1);
+  return { payloads, batches: payloads.map((payload) => cut(payload, settings.slices)) };
+}
+
+const pool = makePool(payloadBytes);
+const smallPool = makePool(smallBytes);
 const bare = await openStore(settings.bareUri);
 const namespace = await openNamespace(settings.logUri);
 let producer: Producer | undefined;
 
 /** The same number of uploads in flight, the same spread over folders as batch objects have, no checksums and no log. */
-async function writeBare(count: number, round: number): Promise<IngestAnswer> {
+async function writeBare(count: number, name: string, { payloads }: Pool): Promise<IngestAnswer> {
   let next = 0;
   const lane = async (): Promise<void> => {
     while (next < count) {
       const i = next++;
       const folder = (i % 256).toString(16).padStart(2, "0");
-      await bare.put(`batch/${folder}/0/p${number}-${round}-${i}.tgb`, payloads[i % payloads.length] as Uint8Array);
+      await bare.put(`batch/${folder}/0/p${number}-${name}-${i}.tgb`, payloads[i % payloads.length] as Uint8Array);
     }
   };
   await Promise.all(Array.from({ length: settings.uploadsInFlight }, lane));
@@ -57,7 +67,7 @@ async function writeBare(count: number, round: number): Promise<IngestAnswer> {
 }
 
 /** Until every batch is in the log. */
-async function writeLog(count: number): Promise<IngestAnswer> {
+async function writeLog(count: number, { batches }: Pool): Promise<IngestAnswer> {
   const requests = (...ops: readonly string[]): number =>
     ops.reduce((sum, op) => sum + namespace.metrics.value("batchweave_store_requests_total", { op }), 0);
   const tally = (): IngestAnswer => ({
@@ -85,6 +95,9 @@ answer<IngestQuestion>(async (question): Promise<IngestAnswer> => {
     producer = await namespace.producer({ id: `producer-${number}`, uploadsInFlightMax: settings.uploadsInFlight });
     return { bytesSent: 0, requests: 0, writes: 0, reads: 0 };
   }
-  const { batches: count, round } = question;
-  return question.kind === "bare" ? await writeBare(count, round) : await writeLog(count);
+  const { batches: count, round, isSmall = false } = question;
+  const from = isSmall ? smallPool : pool;
+  return question.kind === "bare"
+    ? await writeBare(count, isSmall ? "small" : String(round), from)
+    : await writeLog(count, from);
 });

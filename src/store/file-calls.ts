@@ -13,6 +13,9 @@ export const writeFlags: number = fs.constants.O_WRONLY | fs.constants.O_CREAT |
  * the event loop between. 0 elsewhere than on Linux: macOS means less by it than by a sync.
  */
 export const durableWriteFlags: number = process.platform === "linux" ? writeFlags | fs.constants.O_DSYNC : 0;
+/** Write an existing file past the kernel's cache. 0 elsewhere than on Linux. */
+export const directWriteFlags: number =
+  process.platform === "linux" ? fs.constants.O_WRONLY | fs.constants.O_DIRECT | fs.constants.O_NOFOLLOW : 0;
 /** Make a file unless it is there; a symbolic link in its place is not followed. */
 export const touchFlags: number = fs.constants.O_WRONLY | fs.constants.O_CREAT | fs.constants.O_NOFOLLOW;
 const directoryFlags = fs.constants.O_RDONLY | fs.constants.O_DIRECTORY;
@@ -29,6 +32,11 @@ function settled(resolve: () => void, reject: (e: unknown) => void): (e: unknown
 /** open(2) */
 export function openFile(path: string, flags: number): Promise<number> {
   return new Promise((resolve, reject) => fs.open(path, flags, 0o666, (e, fd) => (e ? reject(e) : resolve(fd))));
+}
+
+/** open(2) of a file whose name has just been used, so no thread is needed for it. */
+export function openFileNow(path: string, flags: number): number {
+  return fs.openSync(path, flags);
 }
 
 /** close(2) */
@@ -141,28 +149,30 @@ export function readOnce(
   );
 }
 
-/** Writes every part, one after another, without joining them; continues after short writes. */
-export async function writeFully(fd: number, parts: readonly Uint8Array[]): Promise<void> {
+/** Writes every part but their first `from` bytes, one after another and each where it belongs, without joining them; continues after short writes. */
+export async function writeFully(fd: number, parts: readonly Uint8Array[], from = 0): Promise<void> {
+  let position = from;
   let at = 0;
-  let rest: Uint8Array | undefined;
-  while (at < parts.length) {
+  /** Of `parts[at]`: how much of it is written. */
+  let skip = from;
+  for (;;) {
+    while (at < parts.length && skip >= (parts[at] as Uint8Array).byteLength)
+      skip -= (parts[at++] as Uint8Array).byteLength;
+    if (at === parts.length) return;
     const vector = parts.slice(at, at + vectorsMax);
-    if (rest) vector[0] = rest;
-    let written = await writeOnce(fd, vector);
-    let took = 0;
-    while (took < vector.length && written >= (vector[took] as Uint8Array).byteLength) {
-      written -= (vector[took] as Uint8Array).byteLength;
-      took++;
-    }
-    at += took;
-    rest = written > 0 ? (vector[took] as Uint8Array).subarray(written) : took === 0 ? vector[0] : undefined;
+    if (skip > 0) vector[0] = (vector[0] as Uint8Array).subarray(skip);
+    const written = await writeOnce(fd, vector, position);
+    position += written;
+    skip += written;
   }
 }
 
-function writeOnce(fd: number, vector: Uint8Array[]): Promise<number> {
+/** One pwritev(2); may be short. */
+export function writeOnce(fd: number, vector: Uint8Array[], position: number): Promise<number> {
   return new Promise((resolve, reject) => {
     const done = (e: unknown, written: number): void => (e ? reject(e) : resolve(written));
-    if (vector.length === 1) fs.write(fd, vector[0] as Uint8Array, done);
-    else fs.writev(fd, vector, done);
+    if (vector.length > 1) return fs.writev(fd, vector, position, done);
+    const [only] = vector as [Uint8Array];
+    fs.write(fd, only, 0, only.byteLength, position, done);
   });
 }

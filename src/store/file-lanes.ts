@@ -4,11 +4,14 @@
 const threads = Number(process.env["UV_THREADPOOL_SIZE"]) || 4;
 
 /**
- * At most all threads but one. Calls of the pool are served in order, so a commit or a look at the log, a handful of short calls one
- * after another, would wait behind the writes and syncs of eight uploads each time; with a thread left free it does not.
+ * Two more than there are threads: while the bytes of one write are being prepared and another's callback waits for its turn, no thread stands
+ * idle. But no more: calls of the pool are served in order, so a commit or a look at the log, a handful of short calls one after another, would wait
+ * behind all uploads each time.
  */
 export class BulkLanes {
-  #free = Math.max(1, threads - 1);
+  /** Calls at a time. */
+  static readonly count: number = threads + 2;
+  #free = BulkLanes.count;
   readonly #waiting: (() => void)[] = [];
 
   /** Runs `call` when there is a lane for it, in the order of the calls. */

@@ -2,7 +2,7 @@
 import { readFileSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import type { Env } from "../env/index.js";
-import { readDirectory, statPath, unlinkFile } from "./file-calls.js";
+import { closeFile, closeFileNow, readDirectory, statPath, unlinkFile } from "./file-calls.js";
 import { tolerate } from "./file-error.js";
 
 /** Under the root. The `~` cannot occur in a key, so no key names it and no listing shows it, at whatever depth it lies. */
@@ -64,6 +64,39 @@ export class TempFiles {
       );
     }
     return removed;
+  }
+}
+
+/** A temporary file until it has its name or is dropped. */
+export class TempFile {
+  readonly path: string;
+  #fd: number | undefined;
+  #isNamed = false;
+
+  constructor(path: string, fd: number) {
+    this.path = path;
+    this.#fd = fd;
+  }
+
+  async close(): Promise<void> {
+    const fd = this.#fd;
+    this.#fd = undefined;
+    if (fd !== undefined) await closeFile(fd);
+  }
+
+  /** It was renamed: there is no temporary name left to remove. */
+  named(): void {
+    this.#isNamed = true;
+  }
+
+  /** Closes and unlinks. Never throws: a leftover is invisible, and a later sweep removes it. */
+  async drop(): Promise<void> {
+    // Synced by now, or of no use to anybody.
+    if (this.#fd !== undefined) closeFileNow(this.#fd);
+    this.#fd = undefined;
+    if (this.#isNamed) return;
+    this.#isNamed = true;
+    await unlinkFile(this.path).catch(() => {});
   }
 }
 

@@ -12,7 +12,6 @@ import { BatchWeaveError } from "../errors.js";
 import { assertRange, listLimit } from "./arguments.js";
 import { bodyBytes, bodyParts } from "./body.js";
 import {
-  closeFile,
   closeFileNow,
   durableWriteFlags,
   linkFile,
@@ -32,11 +31,12 @@ import {
   writeFlags,
   writeFully,
 } from "./file-calls.js";
+import { DirectWrites } from "./file-direct.js";
 import { Directories } from "./file-directories.js";
 import { errno, fileError, tolerate } from "./file-error.js";
 import { BulkLanes } from "./file-lanes.js";
 import { QuietRemoval } from "./file-removal.js";
-import { TempFiles } from "./file-temp.js";
+import { TempFile, TempFiles } from "./file-temp.js";
 import { collectKeys } from "./file-walk.js";
 import { assertKey } from "./key.js";
 import type {
@@ -130,6 +130,7 @@ export class FileStore implements ObjectStore {
   readonly #temps: TempFiles;
   readonly #directories: Directories;
   readonly #bulk = new BulkLanes();
+  readonly #direct = new DirectWrites(BulkLanes.count);
   readonly #scratch: Uint8Array[] = [];
   readonly #monotonic: () => number;
 
@@ -175,7 +176,7 @@ export class FileStore implements ObjectStore {
     if (isInPlace && (await this.#putInPlace(path, body, options.signal))) return;
     let temp: TempFile | undefined;
     try {
-      temp = await this.#writeTemp(this.#temps.next(), dirname(path), body, options?.signal, isHint);
+      temp = await this.#writeTemp(this.#temps.next(), dirname(path), body, options?.signal, { isHint });
       const from = temp.path;
       await this.#inDirectory(path, from, () => renameFile(from, path));
       temp.named();
@@ -190,9 +191,9 @@ export class FileStore implements ObjectStore {
   async #putInPlace(path: string, body: Body, signal: AbortSignal | undefined): Promise<boolean> {
     try {
       await this.#directories.ensure(dirname(path)).exists;
-      const file = await this.#writeTemp(path, dirname(path), body, signal);
+      const file = await this.#writeTemp(path, dirname(path), body, signal, { isNamed: true });
       file.named();
-      await Promise.all([this.#directories.sync(dirname(path)), file.drop()]);
+      await file.drop();
       return true;
     } catch (e) {
       if (errno(e) === "EEXIST") return false;
@@ -344,33 +345,43 @@ export class FileStore implements ObjectStore {
     }
   }
 
-  /** Writes and syncs the bytes under a temporary name, and sees to the target's directory meanwhile. Leaves nothing when it throws. */
+  /**
+   * Writes and syncs the bytes under a temporary name, and sees to the target's directory meanwhile; or under their own name, and syncs that too.
+   * Leaves nothing when it throws.
+   */
   async #writeTemp(
     path: string,
     directory: string,
     body: Body,
     signal: AbortSignal | undefined,
-    isHint = false,
+    { isHint = false, isNamed = false }: { isHint?: boolean; isNamed?: boolean } = {},
   ): Promise<TempFile> {
     signal?.throwIfAborted();
     const ready = this.#directories.ensure(directory).exists;
     const parts = bodyParts(body);
     const bytes = bodyBytes(body);
     const mustSync = this.durability === "power-loss" && !isHint;
+    const isBulk = bytes >= bulkBytesMin;
     // Several writes would each wait for the disk: those are synced once, at their end.
     const syncsItself = mustSync && durableWriteFlags !== 0 && parts.length <= vectorsMax && bytes <= writeBytesMax;
     const flags = syncsItself ? durableWriteFlags : writeFlags;
     const fd = await this.#inDirectory(path, undefined, () => openFile(path, flags));
     const temp = new TempFile(path, fd);
     try {
-      const isBulk = bytes >= bulkBytesMin;
-      const write = (): Promise<void> => writeFully(fd, parts);
+      const write = async (): Promise<void> => {
+        const direct = isBulk && mustSync ? await this.#direct.write(path, parts) : 0;
+        signal?.throwIfAborted();
+        // Nobody looks for the name before the call has returned: it need not wait for the bytes.
+        const named = isNamed ? this.#directories.sync(directory) : ready;
+        named.catch(() => {}); // told below, when nothing is being written any more
+        await writeFully(fd, parts, direct);
+        // open(2): a durable write ends as if fdatasync(2) followed, so it takes what was written directly along.
+        if (mustSync && (!syncsItself || direct === bytes)) await syncData(fd);
+        await named;
+        // Without a sync, only close(2) reports a write that a network file system or a quota refused late.
+        if (!mustSync) await temp.close();
+      };
       await (isBulk ? this.#bulk.pass(write) : write());
-      signal?.throwIfAborted();
-      if (mustSync && !syncsItself) await (isBulk ? this.#bulk.pass(() => syncData(fd)) : syncData(fd));
-      // Without a sync, only close(2) reports a write that a network file system or a quota refused late.
-      else if (!mustSync) await temp.close();
-      await ready;
       signal?.throwIfAborted();
       return temp;
     } catch (e) {
@@ -440,39 +451,6 @@ export class FileStore implements ObjectStore {
 /** Memory that is about to be filled by read(2): clearing it first would cost as much as the read. */
 function uninitialised(bytes: number): Uint8Array {
   return new Uint8Array(Buffer.allocUnsafeSlow(bytes).buffer);
-}
-
-/** A temporary file until it has its name or is dropped. */
-class TempFile {
-  readonly path: string;
-  #fd: number | undefined;
-  #isNamed = false;
-
-  constructor(path: string, fd: number) {
-    this.path = path;
-    this.#fd = fd;
-  }
-
-  async close(): Promise<void> {
-    const fd = this.#fd;
-    this.#fd = undefined;
-    if (fd !== undefined) await closeFile(fd);
-  }
-
-  /** It was renamed: there is no temporary name left to remove. */
-  named(): void {
-    this.#isNamed = true;
-  }
-
-  /** Closes and unlinks. Never throws: a leftover is invisible, and a later sweep removes it. */
-  async drop(): Promise<void> {
-    // Synced by now, or of no use to anybody.
-    if (this.#fd !== undefined) closeFileNow(this.#fd);
-    this.#fd = undefined;
-    if (this.#isNamed) return;
-    this.#isNamed = true;
-    await unlinkFile(this.path).catch(() => {});
-  }
 }
 
 /** `Promise.all` over `items` with at most `lanesMax` going at once. Stops starting new ones after a failure. */

@@ -1,0 +1,89 @@
+/**
+ * Large objects go past the kernel's cache. Copying them into it is most of what a durable write costs, for bytes that the next gigabytes push
+ * out again: a training reads them on other machines, and once.
+ *
+ * O_DIRECT takes whole blocks from aligned memory only. So the bytes pass through an area of such memory, and what is left at the end goes through
+ * the cache. Where the file system refuses direct writes, everything does.
+ */
+import { closeFileNow, directWriteFlags, openFileNow, writeOnce } from "./file-calls.js";
+import { errno } from "./file-error.js";
+
+/** A multiple of what devices ask for. Where one asks for more, it refuses the first write. */
+const blockBytes = 4096;
+/** Bytes of one write at most. */
+const areaBytes = 4 * 1024 * 1024;
+
+/** Writes past the cache, as many at a time as there are areas. */
+export class DirectWrites {
+  readonly #atOnce: number;
+  #areas: Uint8Array[] | undefined;
+
+  constructor(atOnce: number) {
+    this.#atOnce = atOnce;
+  }
+
+  /** Writes as much of `parts` as it can to the new file `path`; resolves to how much that was. It is not durable yet. */
+  async write(path: string, parts: readonly Uint8Array[]): Promise<number> {
+    this.#areas ??= alignedAreas(this.#atOnce);
+    const area = this.#areas.pop();
+    if (!area) return 0;
+    try {
+      const written = await writeBlocks(path, parts, area);
+      this.#areas.push(area);
+      return written;
+    } catch (e) {
+      // Whatever is wrong, the ordinary write that follows says it. EINVAL is a refusal of all direct writes.
+      if (errno(e) === "EINVAL") this.#areas.length = 0;
+      else this.#areas.push(area);
+      return 0;
+    }
+  }
+}
+
+/** Writes the whole blocks of `parts`; resolves to how many bytes that were, fewer when the disk took fewer. */
+async function writeBlocks(path: string, parts: readonly Uint8Array[], area: Uint8Array): Promise<number> {
+  const fd = openFileNow(path, directWriteFlags);
+  try {
+    let done = 0;
+    for (const filled of fill(area, parts)) {
+      const blocks = filled - (filled % blockBytes);
+      const written = blocks === 0 ? 0 : await writeOnce(fd, [area.subarray(0, blocks)], done);
+      done += written - (written % blockBytes);
+      if (written < area.byteLength) break;
+    }
+    return done;
+  } finally {
+    closeFileNow(fd);
+  }
+}
+
+/** Copies `parts` into `area`, as much as it holds at a time; yields how much it holds, each time to be taken out before the next. */
+function* fill(area: Uint8Array, parts: readonly Uint8Array[]): Generator<number> {
+  let filled = 0;
+  for (const part of parts) {
+    for (let at = 0; at < part.byteLength; ) {
+      const took = Math.min(part.byteLength - at, area.byteLength - filled);
+      area.set(at === 0 && took === part.byteLength ? part : part.subarray(at, at + took), filled);
+      at += took;
+      filled += took;
+      if (filled < area.byteLength) continue;
+      yield filled;
+      filled = 0;
+    }
+  }
+  if (filled > 0) yield filled;
+}
+
+/** Of what the platform has and its types here do not tell. */
+declare const WebAssembly: { readonly Memory: new (size: { initial: number }) => { readonly buffer: ArrayBuffer } };
+
+/** WebAssembly memory is the one kind in JavaScript that begins at a page. None where the process may not have so much address space. */
+function alignedAreas(count: number): Uint8Array[] {
+  if (directWriteFlags === 0) return [];
+  try {
+    const { buffer } = new WebAssembly.Memory({ initial: (count * areaBytes) / 65_536 });
+    return Array.from({ length: count }, (_, i) => new Uint8Array(buffer, i * areaBytes, areaBytes));
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,77 @@
+/**
+ * Property: what goes past the kernel's cache is what was given, whatever its length and however it is cut; the rest is told, so that the ordinary
+ * write can follow; and a file system that takes no direct writes is asked once.
+ * Method: files written by the class itself and read back; lengths around blocks and areas; a file of /proc, which refuses direct writes.
+ */
+import { closeSync, openSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { systemEnv } from "../../src/env/index.js";
+import { DirectWrites } from "../../src/store/file-direct.js";
+import { openFileStore } from "../../src/store/index.js";
+import { noise } from "./conformance.js";
+import { makeFolder, removeFolder } from "./temporary-folder.js";
+
+const block = 4096;
+const area = 4 * 1024 * 1024;
+let folder: string;
+beforeEach(() => {
+  folder = makeFolder();
+});
+afterEach(() => removeFolder(folder));
+
+/** Cuts at odd places, with an empty part in between. */
+function parts(body: Uint8Array): Uint8Array[] {
+  const cuts = [0, 1, 1, 3_000, Math.floor(body.length / 2) + 1, body.length - 3, body.length];
+  return cuts.slice(1).map((end, i) => body.subarray(cuts[i], end));
+}
+
+function emptyFile(): string {
+  const path = join(folder, "object");
+  closeSync(openSync(path, "w"));
+  return path;
+}
+
+const lengths = [2 * block, 300_000, 1_000_000, area - 1, area, area + 1, 2 * area + block, 9_000_001];
+test.runIf(process.platform === "linux").each(lengths)("whole blocks of %i bytes", async (length) => {
+  const body = noise(length);
+  const path = emptyFile();
+  const written = await new DirectWrites(1).write(path, parts(body));
+  expect(written).toBe(length - (length % block));
+  expect(Buffer.compare(readFileSync(path), body.subarray(0, written))).toBe(0);
+});
+
+test.each(lengths)("an object of %i bytes, in place, renamed and created", async (length) => {
+  const body = noise(length);
+  const store = await openFileStore(folder, systemEnv);
+  await store.put("in/place", parts(body), { unknownKey: true });
+  await store.put("renamed", body);
+  expect(await store.create("created", parts(body))).toBe("created");
+  for (const key of ["in/place", "renamed", "created"]) {
+    expect(statSync(join(folder, key)).size).toBe(length);
+    expect(Buffer.compare((await store.get(key)) ?? new Uint8Array(), body)).toBe(0);
+  }
+});
+
+test("more at a time than there are areas, and none of them mixed up", async () => {
+  const store = await openFileStore(folder, systemEnv);
+  const bodies = Array.from({ length: 24 }, (_, i) => new Uint8Array(300_000 + 7 * i).fill(i + 1));
+  await Promise.all(bodies.map((body, i) => store.put(`many/${i}`, body, { unknownKey: true })));
+  for (const [i, body] of bodies.entries())
+    expect(Buffer.compare((await store.get(`many/${i}`)) ?? new Uint8Array(), body)).toBe(0);
+});
+
+test.runIf(process.platform === "linux")("refused once, never tried again", async () => {
+  const direct = new DirectWrites(2);
+  expect(await direct.write("/proc/self/comm", [noise(2 * block)])).toBe(0);
+  expect(await direct.write(emptyFile(), [noise(2 * block)])).toBe(0);
+});
+
+test.runIf(process.platform === "linux")(
+  "another failure is left to the ordinary write, and is no refusal",
+  async () => {
+    const direct = new DirectWrites(1);
+    expect(await direct.write(join(folder, "nothing here"), [noise(2 * block)])).toBe(0);
+    expect(await direct.write(emptyFile(), [noise(2 * block)])).toBe(2 * block);
+  },
+);
