@@ -38,6 +38,7 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
   const budgetMax = settings.budgetMax ?? 200;
   let budget = budgetMax;
   let hasAnswered = false;
+  let hasServed = false;
 
   const attempt = async <T>(call: () => Promise<T>, options: CallOptions | undefined): Promise<T> => {
     const begun = env.monotonic();
@@ -46,6 +47,7 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
       try {
         const result = await call();
         hasAnswered = true;
+        hasServed = true;
         budget = Math.min(budgetMax, budget + refundPerSuccess);
         return result;
       } catch (e) {
@@ -56,7 +58,9 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
         if (failures >= triesMax || budget < 1) throw e;
         const bound = Math.min(delayMaxMs, firstDelayMs * 2 ** (failures - 1));
         const delayMs = env.random() * bound;
-        if (env.monotonic() - begun - askedMs + delayMs > patienceMs) throw e;
+        const isTooLate = env.monotonic() - begun - askedMs + delayMs > patienceMs;
+        // One answer that never came can use up all the patience; where others did come, it is asked for once more.
+        if (isTooLate && !(hasServed && failures === 1)) throw e;
         budget--;
         askedMs += askedDelayMs(e);
         await env.sleep(askedDelayMs(e) + delayMs, options?.signal);

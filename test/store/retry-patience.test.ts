@@ -1,0 +1,26 @@
+/**
+ * Property: one answer that never comes does not fail a job whose store works; at a place that never served anything, whoever waits is told after one
+ * timeout. Method: calls that take all the patience and fail, on a virtual clock.
+ */
+import { expect, test } from "vitest";
+import { BatchWeaveError } from "../../src/errors.js";
+import { withRetry } from "../../src/store/index.js";
+import { scriptedStore } from "./scripted-store.js";
+import { VirtualEnv } from "./virtual-env.js";
+
+test("an answer that took all the patience is asked for once more where others came, and only once", async () => {
+  const env = new VirtualEnv();
+  const { store, calls } = scriptedStore({
+    get: async () => {
+      await env.sleep(30_000);
+      throw new BatchWeaveError("STORE_UNAVAILABLE", "no answer; try again", { errno: "ETIMEDOUT" });
+    },
+    list: async () => ({ objects: [], more: false }),
+  });
+  const retrying = withRetry(store, env);
+  await env.run(retrying.get("k").catch(() => {}));
+  expect(calls.get).toBe(1);
+  await retrying.list("");
+  await env.run(retrying.get("k").catch(() => {}));
+  expect(calls.get).toBe(3);
+});
