@@ -74,6 +74,7 @@ class Crew {
       requests: sum("requests"),
       writes: sum("writes"),
       reads: sum("reads"),
+      cpuSeconds: sum("cpuSeconds"),
     };
   }
 
@@ -120,6 +121,7 @@ async function measure(cell: Cell, place: BenchPlace, report: Report): Promise<v
     const requests: number[] = [];
     const writes: number[] = [];
     const reads: number[] = [];
+    const cpu = { bare: [] as number[], log: [] as number[] };
     for (const kind of ["bare", "log"] as const) await warmUp(cell, place, crew, kind);
     for (let round = 1; round <= cell.rounds; round++) {
       // Whoever comes second finds the disk's burst spent: so they take turns in that too. Nothing is deleted meanwhile: ext4 passes over every
@@ -128,6 +130,7 @@ async function measure(cell: Cell, place: BenchPlace, report: Report): Promise<v
         const done = await crew.all({ kind, batches, round });
         const { seconds, bytesSent } = done;
         (kind === "log" ? log : bare).push(payload / 1e6 / seconds);
+        cpu[kind].push(done.cpuSeconds / (payload / 1e9));
         if (kind !== "log") continue;
         sent.push(bytesSent / payload);
         requests.push(done.requests / batches / producers);
@@ -147,7 +150,14 @@ async function measure(cell: Cell, place: BenchPlace, report: Report): Promise<v
         bytesPerByte: median(sent),
       },
       // One PUT per batch; what is above one is commits and looks at the chain, shared by all batches that one commit carries.
-      { requestsPerBatch: median(requests), writesPerBatch: median(writes), readsPerBatch: median(reads) },
+      // CPU is that of the producers, without the server's.
+      {
+        requestsPerBatch: median(requests),
+        writesPerBatch: median(writes),
+        readsPerBatch: median(reads),
+        cpuSPerGb: median(cpu.log),
+        bareCpuSPerGb: median(cpu.bare),
+      },
     );
   } finally {
     await crew.stop();

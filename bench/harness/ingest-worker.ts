@@ -25,6 +25,8 @@ export interface IngestAnswer {
   /** Those of them that clouds charge as writes (put, create, list), and as reads. Deletes cost nothing. */
   readonly writes: number;
   readonly reads: number;
+  /** Of this process, for all of the round. */
+  readonly cpuSeconds: number;
 }
 
 /** Payloads kept per process: many enough that the CPU's caches do not hold them all between two uploads. */
@@ -52,8 +54,10 @@ const bare = await openStore(settings.bareUri);
 const namespace = await openNamespace(settings.logUri);
 let producer: Producer | undefined;
 
+type Tally = Omit<IngestAnswer, "cpuSeconds">;
+
 /** The same number of uploads in flight, the same spread over folders as batch objects have, no checksums and no log. */
-async function writeBare(count: number, name: string, { payloads }: Pool): Promise<IngestAnswer> {
+async function writeBare(count: number, name: string, { payloads }: Pool): Promise<Tally> {
   let next = 0;
   const lane = async (): Promise<void> => {
     while (next < count) {
@@ -67,10 +71,10 @@ async function writeBare(count: number, name: string, { payloads }: Pool): Promi
 }
 
 /** Until every batch is in the log. */
-async function writeLog(count: number, { batches }: Pool): Promise<IngestAnswer> {
+async function writeLog(count: number, { batches }: Pool): Promise<Tally> {
   const requests = (...ops: readonly string[]): number =>
     ops.reduce((sum, op) => sum + namespace.metrics.value("batchweave_store_requests_total", { op }), 0);
-  const tally = (): IngestAnswer => ({
+  const tally = (): Tally => ({
     bytesSent: namespace.metrics.value("batchweave_store_sent_bytes_total"),
     requests: namespace.metrics.value("batchweave_store_requests_total"),
     writes: requests("put", "create", "list"),
@@ -93,11 +97,15 @@ async function writeLog(count: number, { batches }: Pool): Promise<IngestAnswer>
 answer<IngestQuestion>(async (question): Promise<IngestAnswer> => {
   if (question.kind === "open") {
     producer = await namespace.producer({ id: `producer-${number}`, uploadsInFlightMax: settings.uploadsInFlight });
-    return { bytesSent: 0, requests: 0, writes: 0, reads: 0 };
+    return { bytesSent: 0, requests: 0, writes: 0, reads: 0, cpuSeconds: 0 };
   }
   const { batches: count, round, isSmall = false } = question;
   const from = isSmall ? smallPool : pool;
-  return question.kind === "bare"
-    ? await writeBare(count, isSmall ? "small" : String(round), from)
-    : await writeLog(count, from);
+  const begun = process.cpuUsage();
+  const tally =
+    question.kind === "bare"
+      ? await writeBare(count, isSmall ? "small" : String(round), from)
+      : await writeLog(count, from);
+  const { user, system } = process.cpuUsage(begun);
+  return { ...tally, cpuSeconds: (user + system) / 1e6 };
 });
