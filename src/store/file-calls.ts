@@ -118,6 +118,13 @@ export function statFile(fd: number): Promise<fs.Stats> {
   return new Promise((resolve, reject) => fs.fstat(fd, (e, stats) => (e ? reject(e) : resolve(stats))));
 }
 
+/** Whether `path` is the open file, without a thread. */
+export function isSameFileNow(fd: number, path: string): boolean {
+  const found = fs.lstatSync(path, { throwIfNoEntry: false });
+  const own = fs.fstatSync(fd);
+  return found !== undefined && found.ino === own.ino && found.dev === own.dev;
+}
+
 /** The entries of a directory, in no order. */
 export function readDirectory(path: string): Promise<fs.Dirent[]> {
   return new Promise((resolve, reject) =>

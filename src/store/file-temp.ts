@@ -2,7 +2,7 @@
 import { readFileSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import type { Env } from "../env/index.js";
-import { closeFile, closeFileNow, readDirectory, statPath, unlinkFile } from "./file-calls.js";
+import { closeFile, closeFileNow, isSameFileNow, readDirectory, statPath, unlinkFile } from "./file-calls.js";
 import { tolerate } from "./file-error.js";
 
 /** Under the root. The `~` cannot occur in a key, so no key names it and no listing shows it, at whatever depth it lies. */
@@ -67,15 +67,17 @@ export class TempFiles {
   }
 }
 
-/** A temporary file until it has its name or is dropped. */
+/** A temporary file until it has its name or is dropped; or a file under its final name until it is whole. */
 export class TempFile {
   readonly path: string;
+  readonly #isInPlace: boolean;
   #fd: number | undefined;
   #isNamed = false;
 
-  constructor(path: string, fd: number) {
+  constructor(path: string, fd: number, isInPlace: boolean) {
     this.path = path;
     this.#fd = fd;
+    this.#isInPlace = isInPlace;
   }
 
   async close(): Promise<void> {
@@ -91,12 +93,17 @@ export class TempFile {
 
   /** Closes and unlinks. Never throws: a leftover is invisible, and a later sweep removes it. */
   async drop(): Promise<void> {
+    const mustUnlink = !this.#isNamed && !(this.#isInPlace && this.#isReplaced());
+    this.#isNamed = true;
     // Synced by now, or of no use to anybody.
     if (this.#fd !== undefined) closeFileNow(this.#fd);
     this.#fd = undefined;
-    if (this.#isNamed) return;
-    this.#isNamed = true;
-    await unlinkFile(this.path).catch(() => {});
+    if (mustUnlink) await unlinkFile(this.path).catch(() => {});
+  }
+
+  /** Whether its name is another file's by now: a second put of the same object (hedging) was faster, and this one was given up. */
+  #isReplaced(): boolean {
+    return this.#fd !== undefined && !isSameFileNow(this.#fd, this.path);
   }
 }
 

@@ -171,7 +171,7 @@ export class FileStore implements ObjectStore {
     const path = this.#path(key);
     const isHint = options?.hint === true;
     if (isHint && bodyBytes(body) === 0) return await this.#touch(path, options?.signal);
-    // Only large ones: of small ones two may be under way (hedging), and one that is given up would take the other's file with it.
+    // Only large ones: of small ones the rename is a small part, and temporary files of killed writers need no reclaim.
     const isInPlace = options?.unknownKey === true && bodyBytes(body) >= bulkBytesMin;
     if (isInPlace && (await this.#putInPlace(path, body, options.signal))) return;
     let temp: TempFile | undefined;
@@ -366,7 +366,7 @@ export class FileStore implements ObjectStore {
     const syncsItself = mustSync && durableWriteFlags !== 0 && parts.length <= vectorsMax && bytes <= writeBytesMax;
     const flags = syncsItself ? durableWriteFlags : writeFlags;
     const fd = await this.#inDirectory(path, undefined, () => openFile(path, flags));
-    const temp = new TempFile(path, fd);
+    const temp = new TempFile(path, fd, isNamed);
     try {
       const write = async (): Promise<void> => {
         const direct = isBulk && mustSync ? await this.#direct.write(path, parts) : 0;

@@ -164,6 +164,37 @@ describe("power-loss", () => {
     expect(Buffer.compare((await store.get("a/x")) as Uint8Array, large)).toBe(0);
   });
 
+  test("put under a key nobody knows: of two at once the one that is given up leaves the other's object alone", async () => {
+    const store = await openFileStore(folder, systemEnv);
+    const large = noise(300_000, 1);
+    const giveUp = new AbortController();
+    // The first put stops between its last write and its end; the second finds its file there, and replaces it.
+    let reached!: () => void;
+    const atWrite = new Promise<void>((resolve) => {
+      reached = resolve;
+    });
+    let goOn!: () => void;
+    const held = new Promise<void>((resolve) => {
+      goOn = resolve;
+    });
+    const watched = fs.write as unknown as AnyCall;
+    let isFirst = true;
+    (fs as unknown as Record<string, AnyCall>)["write"] = (...args) => {
+      if (!isFirst) return watched(...args);
+      isFirst = false;
+      reached();
+      void held.then(() => watched(...args));
+    };
+    syncBuiltinESMExports();
+    const first = store.put("a/x", large, { unknownKey: true, signal: giveUp.signal });
+    await atWrite;
+    await store.put("a/x", large, { unknownKey: true });
+    giveUp.abort(new Error("the other was faster"));
+    goOn();
+    await expect(first).rejects.toThrow("the other was faster");
+    expect(Buffer.compare((await store.get("a/x")) as Uint8Array, large)).toBe(0);
+  });
+
   test("a hint is written whole and removed like any object, but neither waits for a sync", async () => {
     const store = await openFileStore(folder, systemEnv);
     await store.put("a/x", bytes("1"));
