@@ -24,7 +24,9 @@ const roundBytesMax = 4.5e9;
  * Batches of each producer before anything is measured: code that runs for days is not to be measured while it is being compiled. Small ones first,
  * which fill no disk however many producers there are, then some as they will be.
  */
-const smallWarmBatches = 1_000;
+const smallWarmBatches = 4_000;
+/** Of all producers together: at so many they take a minute. */
+const allSmallWarmBatches = 64_000;
 const warmBatches = 500;
 const serverWarmBytesMax = 2e9;
 
@@ -102,7 +104,8 @@ async function warmUp(cell: Cell, place: BenchPlace, crew: Crew, kind: "bare" | 
   // A server on the same cores takes minutes for what a folder takes in seconds.
   const bytesMax = place.kind === "s3" ? serverWarmBytesMax : roundBytesMax;
   const batches = Math.min(warmBatches, Math.ceil(bytesMax / cell.payloadBytes / cell.producers));
-  await crew.all({ kind, batches: smallWarmBatches, round: 0, isSmall: true });
+  const small = Math.min(smallWarmBatches, Math.ceil(allSmallWarmBatches / cell.producers));
+  await crew.all({ kind, batches: small, round: 0, isSmall: true });
   await crew.all({ kind, batches, round: 0 });
 }
 
