@@ -22,13 +22,13 @@ export class DirectWrites {
     this.#atOnce = atOnce;
   }
 
-  /** Writes as much of `parts` as it can to the new file `path`; resolves to how much that was. It is not durable yet. */
-  async write(path: string, parts: readonly Uint8Array[]): Promise<number> {
+  /** Writes as much of `parts` as it can to the new, open file `target`; resolves to how much that was. It is not durable yet. */
+  async write(target: number, parts: readonly Uint8Array[]): Promise<number> {
     this.#areas ??= alignedAreas(this.#atOnce);
     const area = this.#areas.pop();
     if (!area) return 0;
     try {
-      const written = await writeBlocks(path, parts, area);
+      const written = await writeBlocks(target, parts, area);
       this.#areas.push(area);
       return written;
     } catch (e) {
@@ -41,8 +41,9 @@ export class DirectWrites {
 }
 
 /** Writes the whole blocks of `parts`; resolves to how many bytes that were, fewer when the disk took fewer. */
-async function writeBlocks(path: string, parts: readonly Uint8Array[], area: Uint8Array): Promise<number> {
-  const fd = openFileNow(path, directWriteFlags);
+async function writeBlocks(target: number, parts: readonly Uint8Array[], area: Uint8Array): Promise<number> {
+  // The same file once more. Under its name there may be another by now, and that one must not be written.
+  const fd = openFileNow(`/proc/self/fd/${target}`, directWriteFlags);
   try {
     let done = 0;
     for (const filled of fill(area, parts)) {

@@ -1,7 +1,7 @@
 /** Keeps large writes from taking every thread that file calls run on. */
 
 /** Threads of Node's pool for file calls: libuv's default, or what the process was started with. */
-const threads = Number(process.env["UV_THREADPOOL_SIZE"]) || 4;
+const threads = Math.max(1, Math.trunc(Number(process.env["UV_THREADPOOL_SIZE"])) || 4);
 
 /**
  * Two more than there are threads: while the bytes of one write are being prepared and another's callback waits for its turn, no thread stands

@@ -369,7 +369,7 @@ export class FileStore implements ObjectStore {
     const temp = new TempFile(path, fd, isNamed);
     try {
       const write = async (): Promise<void> => {
-        const direct = isBulk && mustSync ? await this.#direct.write(path, parts) : 0;
+        const direct = isBulk && mustSync ? await this.#direct.write(fd, parts) : 0;
         signal?.throwIfAborted();
         // Nobody looks for the name before the call has returned: it need not wait for the bytes.
         const named = isNamed ? this.#directories.sync(directory) : ready;

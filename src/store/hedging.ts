@@ -156,7 +156,9 @@ export function withHedging(store: ObjectStore, env: Env, settings: HedgingSetti
     put: (key, body, options) => {
       const bytes = bodyBytes(body);
       if (bytes > hedgedPutBytesMax) return store.put(key, body, options);
-      return writes.call(sizeClass(bytes), (signal) => store.put(key, body, { ...options, signal }), options?.signal);
+      // Not in place: the one that is given up would take away the other's object, which has the same name.
+      const once = { ...options, unknownKey: undefined };
+      return writes.call(sizeClass(bytes), (signal) => store.put(key, body, { ...once, signal }), options?.signal);
     },
     get: (key, options) => reads.call(-1, (signal) => store.get(key, { ...options, signal }), options?.signal),
     getRange: (key, start, length, options) =>

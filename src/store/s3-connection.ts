@@ -5,7 +5,14 @@
 import { connect, isIP, type OnReadOpts, type Socket } from "node:net";
 import { type SecureContext, connect as secureConnect } from "node:tls";
 import { bodyBytes, bodyParts, copyBody } from "./body.js";
-import { type HttpAnswer, HttpFailure, type HttpRequest, HttpTimeout, requestHead } from "./s3-message.js";
+import {
+  type HttpAnswer,
+  HttpFailure,
+  HttpProtocolError,
+  type HttpRequest,
+  HttpTimeout,
+  requestHead,
+} from "./s3-message.js";
 import { ResponseReader } from "./s3-response.js";
 
 /** Where and how to connect. */
@@ -20,6 +27,8 @@ export interface HttpSettings {
   readonly stallTimeoutMs: number;
   /** A clock that only goes forward. */
   readonly monotonic: () => number;
+  /** Resolves when everything that was there to be read has been read. */
+  readonly nextTurn: () => Promise<void>;
 }
 
 /** Whoever keeps connections: what they share, and what it is told. */
@@ -93,6 +102,8 @@ export class Connection {
   /** When the first bytes of an answer came whose head is not whole yet. */
   #headBegunMs: number | undefined;
   #isConnected = false;
+  /** In the turn in which an answer ended: whatever is read now was there before another request could be answered. */
+  #isSettling = false;
 
   constructor(keeper: ConnectionKeeper) {
     this.#keeper = keeper;
@@ -100,7 +111,8 @@ export class Connection {
     const socket = this.#socket;
     socket.setNoDelay(true);
     this.#wait("connect", keeper.settings.connectTimeoutMs);
-    socket.on(keeper.settings.isTls ? "secureConnect" : "connect", () => {
+    // Once: a server that negotiates its keys anew makes Node say so again, and the request would go out twice.
+    socket.once(keeper.settings.isTls ? "secureConnect" : "connect", () => {
       this.#isConnected = true;
       if (this.#exchange) this.#send(this.#exchange);
     });
@@ -209,7 +221,7 @@ export class Connection {
 
   #read(memory: Buffer, count: number): void {
     const exchange = this.#exchange;
-    if (!exchange?.isSent) {
+    if (!exchange?.isSent || this.#isSettling) {
       this.#fail(new Error("bytes that nobody asked for"));
       return;
     }
@@ -231,14 +243,21 @@ export class Connection {
 
   #finish(exchange: Exchange): void {
     this.#exchange = undefined;
-    exchange.succeed();
     const { head, isClean } = exchange.reader;
+    // Nobody can have stored what was not sent; a refusal needs no body.
+    const isEarly = this.#socket.writableLength > 0 && (head?.status ?? 0) < 300;
+    if (isEarly) exchange.fail(new HttpProtocolError("it answered a request that it did not have yet"));
+    else exchange.succeed();
     const keptMs = Math.min(idleTimeoutMs, (head?.keptMs ?? Number.POSITIVE_INFINITY) - earlierMs);
     // An answer before the request was all sent: whatever is still being sent belongs to nobody.
     if (!isClean || keptMs <= 0 || this.#socket.writableLength > 0 || !this.isOpen) {
       this.close();
       return;
     }
+    this.#isSettling = true;
+    void this.#keeper.settings.nextTurn().then(() => {
+      this.#isSettling = false;
+    });
     this.#socket.unref();
     this.#wait("idle", keptMs);
     this.#keeper.onFree(this);

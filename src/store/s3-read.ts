@@ -50,6 +50,8 @@ export async function readObject(
     // Every object has an ETag; a page that a proxy put here has none.
     if (answer.headers["etag"] === undefined) throw foreignAnswer(calls.place, action, answer);
     etag = answer.headers["etag"];
+    if (isEndless(answer))
+      throw networkFailure(calls.place, action, new Error("the answer does not say how long it is"));
     const piece = pieceOf(answer, at);
     if (!piece) throw foreignAnswer(calls.place, action, answer);
     if (answer.status === 200 && at > start) parts = []; // the server ignored the range: this is the whole object
@@ -68,6 +70,11 @@ export async function readObject(
 
 function rangeText(at: number, end: number): string {
   return end > Number.MAX_SAFE_INTEGER ? `bytes=${at}-` : `bytes=${at}-${end - 1}`;
+}
+
+/** Ends with the connection, wherever that breaks: part of an object would pass for all of it. */
+function isEndless({ status, headers }: HttpAnswer): boolean {
+  return status === 200 && headers["content-length"] === undefined && headers["transfer-encoding"] === undefined;
 }
 
 interface Piece {

@@ -14,6 +14,8 @@ const trailersMax = 64;
 /** Answers of status 1xx before the answer itself. */
 const interimMax = 16;
 const headEnd = "\r\n\r\n";
+/** What no header may hold, nor be surrounded by. */
+const unprintable = /[^\t\x20-\x7e\x80-\xff]/;
 
 /** What stands before a body. */
 export interface ResponseHead {
@@ -205,7 +207,7 @@ class ChunkReader {
       return false;
     }
     const size = /^([0-9a-fA-F]{1,12})[ \t]*(?:;.*)?$/.exec(line)?.[1];
-    if (size === undefined) throw wrong("a chunk of its answer does not say how long it is");
+    if (size === undefined || unprintable.test(line)) throw wrong("a chunk of its answer does not say how long it is");
     this.#left = Number.parseInt(size, 16);
     this.#state = this.#left === 0 ? "trailer" : "data";
     return false;
@@ -225,8 +227,8 @@ export function parseHead(text: string): ResponseHead {
     const colon = line.indexOf(":");
     const name = line.slice(0, Math.max(0, colon)).toLowerCase();
     if (!/^[!#$%&'*+.^_`|~0-9a-z-]+$/.test(name)) throw wrong("a header of its answer has no name");
-    const value = line.slice(colon + 1).trim();
-    if (/[\0\r\n]/.test(value)) throw wrong("a header of its answer holds a line break");
+    const value = line.slice(colon + 1).replace(/^[ \t]+|[ \t]+$/g, "");
+    if (unprintable.test(value)) throw wrong("a header of its answer holds a line break or the like");
     const before = headers[name];
     headers[name] = before === undefined ? value : `${before}, ${value}`;
   }
@@ -235,18 +237,14 @@ export function parseHead(text: string): ResponseHead {
 
 function framingOf(status: number, headers: Readonly<Record<string, string>>): ResponseHead["framing"] {
   const { "transfer-encoding": encoding, "content-length": length } = headers;
+  const isWrong =
+    encoding === undefined
+      ? length !== undefined && !/^\d{1,15}$/.test(length)
+      : encoding.toLowerCase() !== "chunked" || length !== undefined;
+  if (isWrong) throw wrong("its answer does not say how long it is, or says it twice");
   if (status < 200 || status === 204 || status === 304) return 0;
-  if (encoding !== undefined) {
-    if (encoding.toLowerCase() !== "chunked" || length !== undefined)
-      throw wrong("its answer does not say how long it is, or says it twice");
-    return "chunked";
-  }
-  if (length === undefined) return "close";
-  const [first, ...others] = length.split(", ");
-  if (!/^\d{1,15}$/.test(first as string) || others.some((other) => other !== first)) {
-    throw wrong("its answer does not say how long it is, or says it twice");
-  }
-  return Number(first);
+  if (encoding !== undefined) return "chunked";
+  return length === undefined ? "close" : Number(length);
 }
 
 function keptMsOf(isCurrent: boolean, headers: Readonly<Record<string, string>>): number | undefined {

@@ -62,6 +62,7 @@ export async function openS3Store(
     responseTimeoutMs: positive("responseTimeoutMs", settings.responseTimeoutMs, 30_000),
     stallTimeoutMs: positive("stallTimeoutMs", settings.stallTimeoutMs, 15_000),
     monotonic: () => env.monotonic(),
+    nextTurn: () => env.sleep(0),
   });
   const calls = new S3Calls(place, env, client, {
     credentials: settings.credentials,

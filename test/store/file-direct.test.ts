@@ -3,7 +3,7 @@
  * write can follow; and a file system that takes no direct writes is asked once.
  * Method: files written by the class itself and read back; lengths around blocks and areas; a file of /proc, which refuses direct writes.
  */
-import { closeSync, openSync, readFileSync, statSync } from "node:fs";
+import { closeSync, openSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { systemEnv } from "../../src/env/index.js";
@@ -18,7 +18,10 @@ let folder: string;
 beforeEach(() => {
   folder = makeFolder();
 });
-afterEach(() => removeFolder(folder));
+afterEach(() => {
+  for (const fd of open.splice(0)) closeSync(fd);
+  removeFolder(folder);
+});
 
 /** Cuts at odd places, with an empty part in between. */
 function parts(body: Uint8Array): Uint8Array[] {
@@ -26,17 +29,18 @@ function parts(body: Uint8Array): Uint8Array[] {
   return cuts.slice(1).map((end, i) => body.subarray(cuts[i], end));
 }
 
-function emptyFile(): string {
-  const path = join(folder, "object");
-  closeSync(openSync(path, "w"));
-  return path;
+const open: number[] = [];
+function opened(path: string): number {
+  const fd = openSync(path, "w");
+  open.push(fd);
+  return fd;
 }
 
 const lengths = [2 * block, 300_000, 1_000_000, area - 1, area, area + 1, 2 * area + block, 9_000_001];
 test.runIf(process.platform === "linux").each(lengths)("whole blocks of %i bytes", async (length) => {
   const body = noise(length);
-  const path = emptyFile();
-  const written = await new DirectWrites(1).write(path, parts(body));
+  const path = join(folder, "object");
+  const written = await new DirectWrites(1).write(opened(path), parts(body));
   expect(written).toBe(length - (length % block));
   expect(Buffer.compare(readFileSync(path), body.subarray(0, written))).toBe(0);
 });
@@ -61,17 +65,28 @@ test("more at a time than there are areas, and none of them mixed up", async () 
     expect(Buffer.compare((await store.get(`many/${i}`)) ?? new Uint8Array(), body)).toBe(0);
 });
 
+test.runIf(process.platform === "linux")("only the file that is open, whatever has its name by now", async () => {
+  const path = join(folder, "object");
+  const fd = opened(path);
+  renameSync(path, join(folder, "moved"));
+  writeFileSync(path, "another's");
+  const body = noise(2 * block);
+  expect(await new DirectWrites(1).write(fd, [body])).toBe(2 * block);
+  expect(readFileSync(path, "utf8")).toBe("another's");
+  expect(Buffer.compare(readFileSync(join(folder, "moved")), body)).toBe(0);
+});
+
 test.runIf(process.platform === "linux")("refused once, never tried again", async () => {
   const direct = new DirectWrites(2);
-  expect(await direct.write("/proc/self/comm", [noise(2 * block)])).toBe(0);
-  expect(await direct.write(emptyFile(), [noise(2 * block)])).toBe(0);
+  expect(await direct.write(opened("/proc/self/comm"), [noise(2 * block)])).toBe(0);
+  expect(await direct.write(opened(join(folder, "object")), [noise(2 * block)])).toBe(0);
 });
 
 test.runIf(process.platform === "linux")(
   "another failure is left to the ordinary write, and is no refusal",
   async () => {
     const direct = new DirectWrites(1);
-    expect(await direct.write(join(folder, "nothing here"), [noise(2 * block)])).toBe(0);
-    expect(await direct.write(emptyFile(), [noise(2 * block)])).toBe(2 * block);
+    expect(await direct.write(-1, [noise(2 * block)])).toBe(0);
+    expect(await direct.write(opened(join(folder, "object")), [noise(2 * block)])).toBe(2 * block);
   },
 );

@@ -83,7 +83,8 @@ beforeEach(() => {
   };
   // Folders are opened without a thread, to be synced, and files a second time, to be written past the cache.
   fs.openSync = (path, ...rest) => {
-    const target = shorten(String(path));
+    const again = /^\/proc\/self\/fd\/(\d+)$/.exec(String(path));
+    const target = again ? (paths.get(Number(again[1])) ?? "?") : shorten(String(path));
     log.push(`begin open ${target}`);
     const fd = openNow(path, ...rest);
     log.push(`open ${target}`);

@@ -9,6 +9,7 @@ import { createServer as createTlsServer } from "node:https";
 import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { createServer as createTlsSocketServer } from "node:tls";
 import { inspect } from "node:util";
 import { afterEach, describe, expect, test } from "vitest";
 import { systemEnv } from "../../src/env/index.js";
@@ -280,6 +281,15 @@ describe("network", () => {
     expect(e.code).toBe("STORE_UNAVAILABLE");
   });
 
+  test("an object whose length nobody said: where the connection ends, it need not end", async () => {
+    const endless = createTcpServer((socket) => {
+      socket.on("error", () => {});
+      socket.once("data", () => socket.end('HTTP/1.1 200 OK\r\netag: "e"\r\nconnection: close\r\n\r\nhalf of it'));
+    });
+    const e = await failure(`http://127.0.0.1:${await listen(endless)}`);
+    expect(e).toMatchObject({ code: "STORE_UNAVAILABLE", message: expect.stringMatching(/does not say how long/) });
+  });
+
   test("nobody there, nobody answers, not HTTP, a name that does not exist", async () => {
     expect((await failure("http://127.0.0.1:9")).message).toMatch(/nothing listens/);
     const silent = await listen(createTcpServer(() => {}));
@@ -332,6 +342,29 @@ describe("network", () => {
         s3: { endpoint, region: "us-east-1", credentials: secrets, caFile: cert },
       });
       expect(await store.get("k")).toBeUndefined();
+
+      // Keys negotiated anew in the middle of a request: it is sent once all the same.
+      let requests = 0;
+      const pem = { key: readFileSync(key), cert: readFileSync(cert) };
+      const anew = createTlsSocketServer({ ...pem, maxVersion: "TLSv1.2" }, (socket) => {
+        socket.on("error", () => {});
+        socket.on("data", (bytes) => {
+          requests += bytes.toString("latin1").split("PUT /").length - 1;
+          socket.renegotiate({}, () => {});
+          setTimeout(() => socket.write('HTTP/1.1 200 OK\r\netag: "e"\r\ncontent-length: 0\r\n\r\n'), 100);
+        });
+      });
+      const again = await openStore("s3://train/x", {
+        s3: {
+          endpoint: `https://127.0.0.1:${await listen(anew)}`,
+          region: "us-east-1",
+          credentials: secrets,
+          caFile: cert,
+        },
+      });
+      expect(await again.create("k", new Uint8Array(10))).toBe("created");
+      expect(requests).toBe(1);
+
       await expect(openStore("s3://train/x", { s3: { endpoint, caFile: join(folder, "none") } })).rejects.toMatchObject(
         { code: "INVALID_ARGUMENT" },
       );

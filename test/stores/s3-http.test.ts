@@ -43,7 +43,7 @@ async function serve(answer: (socket: Socket, nth: number) => void): Promise<{ p
 function open(port: number, connectionsMax = 8, timeoutMs = 1_000): HttpClient {
   const timeouts = { connectTimeoutMs: timeoutMs, responseTimeoutMs: timeoutMs, stallTimeoutMs: timeoutMs };
   const settings = { isTls: false, hostname: "127.0.0.1", port, connectionsMax, monotonic: systemEnv.monotonic };
-  const client = new HttpClient({ ...settings, ...timeouts });
+  const client = new HttpClient({ ...settings, ...timeouts, nextTurn: () => systemEnv.sleep(0) });
   clients.push(client);
   return client;
 }
@@ -101,6 +101,13 @@ const bad: [string, string][] = [
   ["a status of two digits", "HTTP/1.1 20 OK\r\n\r\n"],
   ["two lengths", "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 4\r\n\r\nabcd"],
   ["a length that is none", "HTTP/1.1 200 OK\r\ncontent-length: -3\r\n\r\nabc"],
+  ["the same length twice", "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 3\r\n\r\nabc"],
+  ["a length after a line feed", "HTTP/1.1 200 OK\r\ncontent-length:\n3\r\n\r\nabc"],
+  ["a length before a line feed", "HTTP/1.1 200 OK\r\ncontent-length: 3\n\r\n\r\nabc"],
+  ["a length after a hard space", "HTTP/1.1 200 OK\r\ncontent-length: \xa03\r\n\r\nabc"],
+  ["a length before a vertical tab", "HTTP/1.1 200 OK\r\ncontent-length: 3\x0b\r\n\r\nabc"],
+  ["no body, of two lengths", "HTTP/1.1 204 OK\r\ncontent-length: 0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"],
+  ["a zero between chunks", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3;\0\r\nabc\r\n0\r\n\r\n"],
   ["a length and chunks", "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\nabc"],
   ["a header without a name", "HTTP/1.1 200 OK\r\n: x\r\ncontent-length: 0\r\n\r\n"],
   ["a space before the colon", "HTTP/1.1 200 OK\r\ncontent-length : 0\r\n\r\n"],
@@ -215,6 +222,40 @@ describe("connections", () => {
     await systemEnv.sleep(60);
     expect(text(await get(client))).toBe("ok");
     expect(connections()).toBe(2);
+  });
+
+  test("an answer that came before it was asked for is none", async () => {
+    // As much as one read gives: what follows is read before anything else happens.
+    const head = "HTTP/1.1 200 OK\r\ncontent-length: 65000\r\nx: ";
+    const full = `${head}${"x".repeat(65_536 - 65_000 - head.length - 4)}\r\n\r\n${"y".repeat(65_000)}`;
+    for (let i = 0; i < 20; i++) {
+      const { port } = await serve((socket, nth) => socket.write(nth === 0 ? full + ok.replace("ok", "no") : ok));
+      const client = open(port, 1);
+      const [first, second] = await Promise.allSettled([get(client), get(client)]);
+      expect(first.status === "fulfilled" && first.value.body.byteLength).toBe(65_000);
+      if (second.status === "fulfilled") expect(text(second.value)).toBe("ok");
+      else expect(second.reason).toMatchObject({ isSent: true, isStale: true });
+    }
+  });
+
+  test("a success that comes before the request was sent is none; a refusal is one", async () => {
+    for (const [status, isBroken] of [
+      [200, true],
+      [412, false],
+    ] as const) {
+      const server = createServer((socket) => {
+        socket.on("error", () => {});
+        socket.pause();
+        socket.write(`HTTP/1.1 ${status} X\r\netag: "e"\r\ncontent-length: 0\r\n\r\n`);
+      });
+      servers.push(server);
+      await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+      const client = open((server.address() as AddressInfo).port, 1);
+      const body = new Uint8Array(64 * 1024 * 1024);
+      const headers = { "content-length": String(body.byteLength) };
+      const answer = await client.send({ method: "PUT", path: "/k", headers, body });
+      expect([answer.status, answer.broken !== undefined]).toEqual([status, isBroken]);
+    }
   });
 
   test("that the server closed while they were idle fail as stale, and those that break in use as sent", async () => {
