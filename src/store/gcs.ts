@@ -196,6 +196,7 @@ export class GcsStore implements ObjectStore {
     return new Promise((resolve, reject) => {
       const chunks: Uint8Array[] = [];
       let announced = Number.NaN;
+      let isGivenUp = false;
       let found: string | undefined;
       const settle = (e: Error | undefined): void => {
         const bytes = copyBody(chunks);
@@ -203,12 +204,19 @@ export class GcsStore implements ObjectStore {
         if (e && (bytes.byteLength === 0 || readError(e).status !== undefined)) reject(e);
         else resolve({ bytes, isWhole: !e && !(bytes.byteLength < announced), generation: found });
       };
-      signal.addEventListener("abort", () => stream.destroy(), { once: true });
+      // Not destroyed: the SDK then keeps the connection to itself, and after some hedged reads every call waits for one. What still comes is thrown away.
+      const giveUp = (): void => {
+        isGivenUp = true;
+        chunks.length = 0;
+        reject(signal.reason);
+      };
+      signal.addEventListener("abort", giveUp, { once: true });
       stream.on("response", (response: { headers: unknown }) => {
         announced = Number(headerOf(response.headers, "content-length") ?? Number.NaN);
         found = headerOf(response.headers, "x-goog-generation");
       });
       stream.on("data", (chunk: Uint8Array) => {
+        if (isGivenUp) return;
         progress();
         chunks.push(chunk);
       });
