@@ -113,9 +113,11 @@ export function encodeManifest(m: Manifest): Uint8Array {
 
 const stateText = remembered(encodeProducerState);
 
+/** In the order that an object would have (ids that are numbers first): what is read and written again is the same, byte for byte. */
 function producersText(producers: Manifest["producers"]): JsonText {
   let text = "";
-  for (const [id, state] of producers) text += `${text === "" ? "" : ","}${JSON.stringify(id)}:${stateText(state)}`;
+  for (const [id, state] of Object.entries(Object.fromEntries(producers)))
+    text += `${text === "" ? "" : ","}${JSON.stringify(id)}:${stateText(state)}`;
   return new JsonText(`{${text}}`);
 }
 

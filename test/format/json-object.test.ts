@@ -198,6 +198,18 @@ describe("hostile JSON under a valid checksum", () => {
     .replace(/^.*?"version"/, ',"version"')
     .replace(/,"crc32".*\n$/, "");
 
+  test("producers whose ids are numbers are written where they are read back", () => {
+    const read = decode(
+      sealedText(
+        good.replace('"producers":{}', '"producers":{"a":[0,"000000000000",1,0,0],"7":[0,"000000000000",1,0,0]}'),
+      ),
+    );
+    const swapped = new Map([...read.producers].sort(([a], [b]) => (a < b ? 1 : -1)));
+    expect([...swapped.keys()]).toEqual(["a", "7"]);
+    const written = encodeManifest({ ...read, producers: swapped });
+    expect(text(encodeManifest(decode(written)))).toBe(text(written));
+  });
+
   test("the way this test seals text is the right one", () => {
     expect(text(sealedText(good))).toBe(text(plain));
   });
