@@ -34,7 +34,7 @@ export function openFile(path: string, flags: number): Promise<number> {
   return new Promise((resolve, reject) => fs.open(path, flags, 0o666, (e, fd) => (e ? reject(e) : resolve(fd))));
 }
 
-/** open(2) of a file whose name has just been used, so no thread is needed for it. */
+/** open(2) of a file that is open already, so no thread is needed for it. */
 export function openFileNow(path: string, flags: number): number {
   return fs.openSync(path, flags);
 }
@@ -118,11 +118,15 @@ export function statFile(fd: number): Promise<fs.Stats> {
   return new Promise((resolve, reject) => fs.fstat(fd, (e, stats) => (e ? reject(e) : resolve(stats))));
 }
 
-/** Whether `path` is the open file, without a thread. */
+/** Whether `path` is the open file, without a thread. Not where it cannot be seen. */
 export function isSameFileNow(fd: number, path: string): boolean {
-  const found = fs.lstatSync(path, { throwIfNoEntry: false });
-  const own = fs.fstatSync(fd);
-  return found !== undefined && found.ino === own.ino && found.dev === own.dev;
+  try {
+    const found = fs.lstatSync(path);
+    const own = fs.fstatSync(fd);
+    return found.ino === own.ino && found.dev === own.dev;
+  } catch {
+    return false;
+  }
 }
 
 /** The entries of a directory, in no order. */
