@@ -1,6 +1,7 @@
 // Runs everything that must hold before a change lands, and closes with one line: `N passed, M failed[, K skipped]`.
 // Plain Node, so that it can also report a build that does not compile. Every step runs even when one before it failed;
-// a step that is not a suite of tests counts as one. What was skipped is named with its reason, never dropped.
+// a step that is not a suite of tests counts as one. What failed and what was skipped is named with its reason before the
+// closing line, so that the end of a log tells it.
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -11,11 +12,11 @@ const root = fileURLToPath(new URL("..", import.meta.url));
 process.chdir(root);
 const bin = (/** @type {string} */ name) => join(root, "node_modules/.bin", name);
 
-const total = { passed: 0, failed: 0 };
+let passed = 0;
 /** @type {{ name: string, reason: string }[]} */
 const skipped = [];
-/** @type {string[]} */
-const failedSteps = [];
+/** @type {{ name: string, reason: string }[]} */
+const failed = [];
 
 /**
  * @param {string} title
@@ -34,17 +35,8 @@ function start(title, command, args, env = {}) {
  * @param {string[]} args
  */
 function step(title, command, args) {
-  count(title, start(title, command, args) === 0 ? { passed: 1, failed: 0 } : { passed: 0, failed: 1 });
-}
-
-/**
- * @param {string} title
- * @param {{ passed: number, failed: number }} result
- */
-function count(title, result) {
-  total.passed += result.passed;
-  total.failed += result.failed;
-  if (result.failed > 0) failedSteps.push(title);
+  if (start(title, command, args) === 0) passed++;
+  else failed.push({ name: title, reason: "see above" });
 }
 
 /** vitest, with a reporter of ours that leaves counts and reasons in a file. */
@@ -53,13 +45,15 @@ function runVitest() {
   const file = join(folder, "summary.json");
   const reporters = ["--reporter=default", `--reporter=${join(root, "scripts/summary-reporter.mjs")}`];
   const status = start("tests", bin("vitest"), ["run", ...reporters], { BATCHWEAVE_TEST_SUMMARY: file });
-  const summary = existsSync(file) ? JSON.parse(readFileSync(file, "utf8")) : { passed: 0, failed: 0, skipped: [] };
+  const summary = existsSync(file) ? JSON.parse(readFileSync(file, "utf8")) : { passed: 0, failures: [], skipped: [] };
   rmSync(folder, { recursive: true, force: true });
-  // An error outside every test, or a runner that died, has no failed test to count.
-  if (status !== 0 && summary.failed === 0) summary.failed = 1;
-  if (summary.passed + summary.failed === 0) summary.failed = 1;
-  count("tests", summary);
+  passed += summary.passed;
+  failed.push(...summary.failures);
   skipped.push(...summary.skipped);
+  if (summary.failures.length > 0) return;
+  // An error outside every test, or a runner that died, has no failed test to count.
+  if (status !== 0) failed.push({ name: "tests", reason: `vitest ended with ${status}; see above` });
+  else if (summary.passed === 0) failed.push({ name: "tests", reason: "none ran" });
 }
 
 /** Python's own unittest; its totals are read from the closing lines, which it writes to stderr. */
@@ -74,12 +68,16 @@ function runPython() {
   const ran = Number(/^Ran (\d+) tests? in/m.exec(output)?.[1] ?? 0);
   const closing = /^(?:OK|FAILED)(?: \((.*)\))?$/m.exec(output)?.[1] ?? "";
   const of = (/** @type {string} */ word) => Number(new RegExp(`(?:^|, )${word}=(\\d+)`).exec(closing)?.[1] ?? 0);
-  let failed = of("failures") + of("errors") + of("unexpected successes");
-  if ((result.status !== 0 || ran === 0) && failed === 0) failed = 1;
   for (const [, name, reason] of output.matchAll(/^(.*?) \.\.\. skipped (.*)$/gm)) {
     skipped.push({ name: `python: ${name}`, reason: /** @type {string} */ (reason) });
   }
-  count("python tests", { passed: Math.max(0, ran - failed - of("skipped")), failed });
+  const unsuccessful = of("failures") + of("errors") + of("unexpected successes");
+  passed += Math.max(0, ran - unsuccessful - of("skipped"));
+  const names = [...output.matchAll(/^(?:FAIL|ERROR|UNEXPECTED SUCCESS): (.*)$/gm)].map(([, name]) => name);
+  for (let i = 0; i < unsuccessful; i++) failed.push({ name: `python: ${names[i] ?? "?"}`, reason: "see above" });
+  if (unsuccessful > 0) return;
+  if (result.status !== 0) failed.push({ name: "python tests", reason: `ended with ${result.status}; see above` });
+  else if (ran === 0) failed.push({ name: "python tests", reason: "none ran" });
 }
 
 step("build", process.execPath, [bin("tsc")]);
@@ -93,7 +91,7 @@ runPython();
 
 console.log("");
 for (const { name, reason } of skipped) console.log(`skipped: ${name} (${reason})`);
-for (const title of failedSteps) console.log(`failed: ${title}`);
+for (const { name, reason } of failed) console.log(`failed: ${name} (${reason})`);
 const tail = skipped.length > 0 ? `, ${skipped.length} skipped` : "";
-console.log(`${total.passed} passed, ${total.failed} failed${tail}`);
-process.exitCode = total.failed > 0 ? 1 : 0;
+console.log(`${passed} passed, ${failed.length} failed${tail}`);
+process.exitCode = failed.length > 0 ? 1 : 0;
