@@ -86,3 +86,11 @@ export class BatchWeaveError extends Error {
 export function isBatchWeaveError(e: unknown, code?: ErrorCode): e is BatchWeaveError {
   return e instanceof BatchWeaveError && (code === undefined || e.code === code);
 }
+
+/** A value of any kind for a message. What JSON from elsewhere holds may have a `toString` of its own, or no end. */
+export function shown(value: unknown): string {
+  if (typeof value === "string") return JSON.stringify(value.length > 200 ? `${value.slice(0, 200)}…` : value);
+  if (typeof value === "function") return "a function";
+  if (typeof value !== "object" || value === null) return String(value);
+  return Array.isArray(value) ? "a list" : "an object";
+}

@@ -1,6 +1,6 @@
 /** Looking at single batches: what `ls`, `inspect` and `preview` show, as plain data. Reads only. */
 import { SliceReader } from "./consumer/index.js";
-import { BatchWeaveError } from "./errors.js";
+import { BatchWeaveError, shown } from "./errors.js";
 import {
   asStep,
   type BatchMetadata,
@@ -106,7 +106,7 @@ export async function inspectBatch(log: Log, step: number, options?: CallOptions
 
 async function locate(log: Log, step: number, options?: CallOptions): Promise<BatchPlace> {
   if (!Number.isSafeInteger(step) || step < 0) {
-    throw new BatchWeaveError("INVALID_ARGUMENT", `A step is a whole number from 0 on, not ${String(step)}.`, { step });
+    throw new BatchWeaveError("INVALID_ARGUMENT", `A step is a whole number from 0 on, not ${shown(step)}.`, { step });
   }
   return await log.locate(await log.head.jump(options), asStep(step), options);
 }

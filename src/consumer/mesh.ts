@@ -1,5 +1,5 @@
 /** The mesh: where a rank of a training job sits, in its framework's own rank order. Pure. */
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, shown } from "../errors.js";
 
 /**
  * Rank orders by name, fastest axis first, as Megatron writes them. In these the `ep` of a preset does not multiply the
@@ -85,7 +85,7 @@ export function assertSizes(mesh: Mesh): void {
   for (const axis of axisNames) {
     const size = mesh[axis] ?? (axis === "dp" ? undefined : 1);
     if (Number.isSafeInteger(size) && (size as number) >= 1) continue;
-    throw mismatch(`mesh.${axis} must be a whole number of at least 1, not ${String(size)}.`, { [axis]: size });
+    throw mismatch(`mesh.${axis} must be a whole number of at least 1, not ${shown(size)}.`, { [axis]: size });
   }
 }
 
@@ -108,7 +108,7 @@ export function placeRank(mesh: Mesh, rank: number): MeshPlace {
   const size = worldSize(mesh);
   if (!Number.isSafeInteger(rank) || rank < 0 || rank >= size) {
     throw mismatch(
-      `Rank ${String(rank)} is not in a mesh of ${size} ranks (${describeMesh(mesh)}); ranks go from 0 to ${size - 1}.`,
+      `Rank ${shown(rank)} is not in a mesh of ${size} ranks (${describeMesh(mesh)}); ranks go from 0 to ${size - 1}.`,
       { rank, worldSize: size },
     );
   }

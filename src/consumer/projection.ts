@@ -1,5 +1,5 @@
 /** The projection: which cells of the log one rank gets in one iteration. One formula for every mesh. Pure. */
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, shown } from "../errors.js";
 import { asRow, asStep, type Grid, type Row, type Step } from "../format/index.js";
 import { divisors, type MeshPlace, mismatch, orList } from "./mesh.js";
 
@@ -109,7 +109,7 @@ function assertSchedule(rowsPerRank: RowsPerRank): void {
     if (Number.isSafeInteger(from) && (previous ? from > previous[0] : from === 0)) return;
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
-      `rowsPerRank[${i}] starts at iteration ${String(from)}: a schedule starts at iteration 0 and ascends, as in [[0, 1], [1000, 2]].`,
+      `rowsPerRank[${i}] starts at iteration ${shown(from)}: a schedule starts at iteration 0 and ascends, as in [[0, 1], [1000, 2]].`,
       { rowsPerRank },
     );
   });
@@ -121,7 +121,7 @@ function assertRows(rows: number, what: string): void {
   if (Number.isSafeInteger(rows) && rows >= 1 && rows <= rowsPerRankMax) return;
   throw new BatchWeaveError(
     "INVALID_ARGUMENT",
-    `${what} is ${String(rows)}; a rank takes 1 to ${rowsPerRankMax} whole rows in an iteration.`,
+    `${what} is ${shown(rows)}; a rank takes 1 to ${rowsPerRankMax} whole rows in an iteration.`,
     { [what]: rows },
   );
 }

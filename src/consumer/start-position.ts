@@ -1,5 +1,5 @@
 /** Where a consumer starts. */
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, shown } from "../errors.js";
 import { type Cursor, type Manifest, type NamespaceSpec, parseCursor } from "../format/index.js";
 
 /**
@@ -51,7 +51,7 @@ function placeOf(from: Place, rows: number): Position {
   const iteration = from.iteration ?? 0;
   for (const [name, value] of Object.entries({ step: from.step, row: from.row, iteration })) {
     if (value === undefined || (Number.isSafeInteger(value) && (value as number) >= 0)) continue;
-    throw new BatchWeaveError("INVALID_ARGUMENT", `from.${name} must be a whole number, not ${String(value)}.`, {
+    throw new BatchWeaveError("INVALID_ARGUMENT", `from.${name} must be a whole number, not ${shown(value)}.`, {
       from,
     });
   }

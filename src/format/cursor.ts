@@ -1,5 +1,5 @@
 /** Cursors: where a consumer stands, independent of mesh and rank. Small JSON that a person can read and edit. */
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, shown } from "../errors.js";
 import { asRow, type Row } from "./brand.js";
 import { crc32 } from "./crc.js";
 import { crcText, formatVersion } from "./json-object.js";
@@ -43,7 +43,7 @@ export function parseCursor(value: unknown): Cursor {
   if (Number.isSafeInteger(batchweave) && batchweave !== formatVersion) {
     throw new BatchWeaveError(
       "UNSUPPORTED_FORMAT",
-      `The cursor has version ${String(batchweave)}; this BatchWeave reads version ${formatVersion}. Install a version that reads it.`,
+      `The cursor has version ${shown(batchweave)}; this BatchWeave reads version ${formatVersion}. Install a version that reads it.`,
       { found: batchweave },
     );
   }

@@ -1,6 +1,6 @@
 /** How the bytes of a slice are stored: as they are, or compressed where the platform can. */
 import * as zlib from "node:zlib";
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, shown } from "../errors.js";
 import { type SliceEncoding, type SliceEntry, type StoredSlice, sliceBytesMax, sliceEncodings } from "./batch.js";
 import { corrupt } from "./shape.js";
 
@@ -27,7 +27,7 @@ export function encodeSlice(bytes: Uint8Array, encoding: SliceEncoding): StoredS
   }
   const plain: StoredSlice = { bytes, rawLength: bytes.length, encoding: sliceEncodings.indexOf("none") };
   if (encoding === "none") return plain;
-  if (encoding !== "zstd" || !platform.zstdCompressSync) throw unsupported("This slice", String(encoding));
+  if (encoding !== "zstd" || !platform.zstdCompressSync) throw unsupported("This slice", shown(encoding));
   const stored = platform.zstdCompressSync(bytes);
   return stored.length < bytes.length
     ? { bytes: stored, rawLength: bytes.length, encoding: sliceEncodings.indexOf("zstd") }

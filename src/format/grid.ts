@@ -1,5 +1,5 @@
 /** The grid of a namespace: how many slices a batch has. */
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, shown } from "../errors.js";
 
 /** `rows` (data-parallel grain) × `chunks` (context-parallel grain). */
 export interface Grid {
@@ -16,7 +16,7 @@ export function assertGrid(grid: Grid): void {
     if (!Number.isSafeInteger(value) || value < 1) {
       throw new BatchWeaveError(
         "INVALID_ARGUMENT",
-        `grid.${name} must be a whole number of at least 1, not ${String(value)}.`,
+        `grid.${name} must be a whole number of at least 1, not ${shown(value)}.`,
         { [name]: value },
       );
     }

@@ -2,7 +2,7 @@
  * Stored JSON objects: one line of JSON that ends `,"crc32":"xxxxxxxx"}\n`. The checksum covers every byte before
  * that ending, so any language checks it on the raw bytes without a canonical form, and the file is still plain JSON.
  */
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, shown } from "../errors.js";
 import { crc32 } from "./crc.js";
 import { asInteger, asRecord, asText, corrupt } from "./shape.js";
 
@@ -67,7 +67,7 @@ export function openJson(
   const fields = parseSealed(bytes, where);
   const format = asInteger(fields["format"], where, "format");
   if (format !== formatVersion) throw unsupportedFormat(where, format);
-  if (fields["kind"] !== kind) corrupt(where, `it is a ${JSON.stringify(fields["kind"])}, expected a ${kind}`);
+  if (fields["kind"] !== kind) corrupt(where, `it is a ${shown(fields["kind"])}, expected a ${kind}`);
   if (namespace !== undefined && fields["namespace"] !== namespace)
     throw wrongNamespace(where, asText(fields["namespace"], where, "namespace"), namespace);
   return fields;

@@ -4,7 +4,7 @@
  *   "LIN1" | u32 samples | u32 bytes of JSON | u32 CRC-32 of the 12 bytes before and of all after | zlib stream
  */
 import { deflateSync, inflateSync } from "node:zlib";
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, shown } from "../errors.js";
 import { crc32 } from "./crc.js";
 import { asInteger, asList, asRecord, asText, corrupt } from "./shape.js";
 
@@ -88,7 +88,7 @@ export function decodeLineage(bytes: Uint8Array, where: string): LineageSample[]
     const found = block.toString("latin1", 0, 4);
     throw new BatchWeaveError(
       "UNSUPPORTED_FORMAT",
-      `The lineage of ${where} has the layout ${JSON.stringify(found)}; this BatchWeave reads ${magic}. Install a newer version.`,
+      `The lineage of ${where} has the layout ${shown(found)}; this BatchWeave reads ${magic}. Install a newer version.`,
       { key: where, found },
     );
   }

@@ -1,4 +1,5 @@
 /** The manifest: version N of the log's whole state, bounded in size. */
+import { shown } from "../errors.js";
 import { asRow, asStep, asVersion, type Row, type Step, type Version } from "./brand.js";
 import { type Descriptor, decodeDescriptor, encodeDescriptor } from "./descriptor.js";
 import {
@@ -135,7 +136,7 @@ function encodeGroup(group: CheckpointGroup): Record<string, unknown> {
 /** Decodes and checks a manifest. `version` is the one its name says. */
 export function decodeManifest(bytes: Uint8Array, where: string, namespace: string, version: Version): Manifest {
   const f = openJson(bytes, where, "manifest", namespace);
-  if (f["version"] !== version) corrupt(where, `it says version ${String(f["version"])}`);
+  if (f["version"] !== version) corrupt(where, `it says version ${shown(f["version"])}`);
   const commit = asRecord(f["commit"], where, "commit");
   const steps = asRecord(f["steps"], where, "steps");
   const manifest: Manifest = {

@@ -1,5 +1,5 @@
 /** `namespace.json`: what a namespace is, fixed when it is created. */
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, shown } from "../errors.js";
 import { asStep, asVersion, type Step } from "./brand.js";
 import { assertGrid, type Grid } from "./grid.js";
 import { decodeNodeRef, decodeRun, encodeNodeRef, encodeRun, type NodeRef, type Run } from "./index-node.js";
@@ -120,7 +120,7 @@ function decodeOrder(value: unknown, where: string): Order {
   if (order["kind"] === "lanes") return { kind: "lanes", lanes: asInteger(order["lanes"], where, "order.lanes") };
   throw new BatchWeaveError(
     "UNSUPPORTED_FORMAT",
-    `${where} has an order ${JSON.stringify(order["kind"])} that this BatchWeave does not know. Install a newer version.`,
+    `${where} has an order ${shown(order["kind"])} that this BatchWeave does not know. Install a newer version.`,
     { key: where },
   );
 }

@@ -2,7 +2,7 @@
  * Tensors in a slice: the safetensors layout, the default codec. `u64 header length | JSON header, padded with spaces to 8 bytes | data`.
  * Every other reader of safetensors reads these bytes, and Python maps them without a copy.
  */
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, shown } from "../errors.js";
 
 /** Bits of one element of each dtype of the layout. */
 const dtypeBits = {
@@ -93,7 +93,7 @@ function refuse(what: string): never {
 
 function assertTensor(name: string, { dtype, shape, data }: Tensor): void {
   if (name === metadataName) refuse(`${metadataName} is not a name for a tensor`);
-  if (!Object.hasOwn(dtypeBits, dtype)) refuse(`${name} has the dtype ${JSON.stringify(dtype)}, which nobody knows`);
+  if (!Object.hasOwn(dtypeBits, dtype)) refuse(`${name} has the dtype ${shown(dtype)}, which nobody knows`);
   if (!shape.every((n) => Number.isSafeInteger(n) && n >= 0)) refuse(`the shape of ${name} is not whole numbers`);
   const expected = elements(shape) * dtypeBytes(dtype);
   if (data.byteLength !== expected)
@@ -161,7 +161,7 @@ function decodeEntry(
   const entry = (typeof value === "object" ? (value ?? {}) : {}) as Record<string, unknown>;
   const { dtype, shape, data_offsets: offsets } = entry;
   if (typeof dtype !== "string" || !Object.hasOwn(dtypeBits, dtype))
-    return notTensors(where, `${what} has the dtype ${JSON.stringify(dtype)}, which is not known`);
+    return notTensors(where, `${what} has the dtype ${shown(dtype)}, which is not known`);
   if (!whole(shape)) return notTensors(where, `the shape of ${what} is not whole numbers`);
   if (!whole(offsets) || offsets.length !== 2)
     return notTensors(where, `the offsets of ${what} are not two whole numbers`);

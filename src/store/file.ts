@@ -8,7 +8,7 @@
 import { dirname } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { Env } from "../env/index.js";
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, shown } from "../errors.js";
 import { assertRange, listLimit } from "./arguments.js";
 import { bodyBytes, bodyParts } from "./body.js";
 import {
@@ -99,7 +99,7 @@ export async function openFileStore(path: string, env: Env, settings: FileStoreS
   if (durability !== "power-loss" && durability !== "process-crash") {
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
-      `durability "${String(durability)}" is unknown; use "power-loss" or "process-crash"`,
+      `durability ${shown(durability)} is unknown; use "power-loss" or "process-crash"`,
       { durability },
     );
   }

@@ -96,7 +96,7 @@ describe.each(storedKinds)("%s", (kind) => {
       fc.property(
         storedObject(kind),
         fc.nat(),
-        any.json,
+        fc.oneof(any.json, fc.constantFrom<unknown>({ toString: "" }, { toJSON: 1 }, { valueOf: {} })),
         fc.boolean(),
         ({ bytes, key, decode, encode }, pick, value, drop) => {
           const broken = resealed(bytes, (fields) => damagedField(fields, pick, value, drop));
