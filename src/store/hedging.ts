@@ -1,7 +1,8 @@
 /** A second request when the first takes unusually long; the first answer counts. Reads, and writes that are far too late. */
 import type { Env } from "../env/index.js";
 import { bodyBytes } from "./body.js";
-import { type LinkedAbort, linkAbort } from "./linked-abort.js";
+import { LateWatch, type Watched } from "./late-watch.js";
+import { AbortLinks, type LinkedAbort } from "./linked-abort.js";
 import type { ObjectStore } from "./object-store.js";
 import { withUploads } from "./uploads.js";
 
@@ -38,14 +39,14 @@ const over = new Error("another read of the same bytes was faster");
 
 /** Recent durations of reads of one size class. */
 class Durations {
-  readonly #ring: number[] = [];
+  readonly #ring = new Float64Array(samplesMax);
   #added = 0;
-  #sorted: number[] = [];
+  #sorted = new Float64Array(0);
 
   add(ms: number): void {
     this.#ring[this.#added++ % samplesMax] = ms;
     // Sorting now and then is enough: the percentile moves slowly.
-    if (this.#added % 16 === 0) this.#sorted = [...this.#ring].sort((a, b) => a - b);
+    if (this.#added % 16 === 0) this.#sorted = this.#ring.slice(0, this.#added).sort();
   }
 
   /** Undefined while there is too little to go by. */
@@ -62,6 +63,8 @@ class Hedger {
   readonly #slack: number;
   readonly #floorMs: number;
   readonly #extraMax: number;
+  readonly #watch: LateWatch;
+  readonly #links = new AbortLinks();
   readonly #classes = new Map<number, Durations>();
   #tokens = 1;
 
@@ -71,6 +74,7 @@ class Hedger {
     this.#slack = settings.slack ?? 1.25;
     this.#floorMs = settings.floorMs ?? 5;
     this.#extraMax = settings.extraMax ?? 0.05;
+    this.#watch = new LateWatch(env);
   }
 
   /** `sizeClass`: calls of one class are comparable. `call` is begun once or twice, each time with a signal of its own. */
@@ -101,27 +105,26 @@ class Hedger {
     signal: AbortSignal | undefined,
   ): Promise<T> {
     if (delayMs === undefined) return await call(signal);
-    const first = linkAbort(signal);
-    const timer = new AbortController();
+    const first = this.#links.link(signal);
     let second: LinkedAbort | undefined;
+    let watched: Watched | undefined;
     try {
       const primary = call(first.signal);
-      const isLate = await Promise.race([
-        primary.then(
-          () => false,
-          () => false,
-        ),
-        this.#env.sleep(delayMs, timer.signal).then(
-          () => true,
-          () => false,
-        ),
-      ]);
-      if (!isLate || this.#tokens < 1 || signal?.aborted) return await primary;
-      this.#tokens--;
-      second = linkAbort(signal);
-      return await firstToSucceed(primary, call(second.signal));
+      return await new Promise<T>((resolve, reject) => {
+        const onLate = (): void => {
+          if (this.#tokens < 1 || signal?.aborted) return;
+          this.#tokens--;
+          const other = this.#links.link(signal);
+          second = other;
+          firstToSucceed(primary, () => call(other.signal)).then(resolve, reject);
+        };
+        watched = this.#watch.add(delayMs, onLate);
+        primary.then(resolve, (e) => {
+          if (!second) reject(e);
+        });
+      });
     } finally {
-      timer.abort(over);
+      if (watched) this.#watch.delete(watched);
       // Aborts are dear: only where two reads were begun can one be left over.
       if (second) first.abort(over);
       second?.abort(over);
@@ -132,9 +135,9 @@ class Hedger {
 }
 
 /** The first result; when both fail, the primary's error. */
-async function firstToSucceed<T>(primary: Promise<T>, second: Promise<T>): Promise<T> {
+async function firstToSucceed<T>(primary: Promise<T>, begin: () => Promise<T>): Promise<T> {
   try {
-    return await Promise.any([primary, second]);
+    return await Promise.any([primary, begin()]);
   } catch {
     return await primary;
   }
@@ -157,8 +160,11 @@ export function withHedging(store: ObjectStore, env: Env, settings: HedgingSetti
       const bytes = bodyBytes(body);
       if (bytes > hedgedPutBytesMax) return store.put(key, body, options);
       // Not in place: the one that is given up would take away the other's object, which has the same name.
-      const once = { ...options, unknownKey: undefined };
-      return writes.call(sizeClass(bytes), (signal) => store.put(key, body, { ...once, signal }), options?.signal);
+      return writes.call(
+        sizeClass(bytes),
+        (signal) => store.put(key, body, { ...options, unknownKey: undefined, signal }),
+        options?.signal,
+      );
     },
     get: (key, options) => reads.call(-1, (signal) => store.get(key, { ...options, signal }), options?.signal),
     getRange: (key, start, length, options) =>

@@ -1,4 +1,5 @@
 /** An abort of our own that also follows the caller's. */
+import { getEventListeners } from "node:events";
 
 /** A controller that aborts when `parent` does, with its reason, until unlinked. */
 export interface LinkedAbort {
@@ -19,4 +20,33 @@ export function linkAbort(parent: AbortSignal | undefined): LinkedAbort {
     abort: (reason) => controller.abort(reason),
     unlink: () => parent?.removeEventListener("abort", follow),
   };
+}
+
+/** Signals kept for the next calls at most. */
+const keptMax = 64;
+
+/**
+ * Linked aborts that are used one after another: making a signal, and collecting it as garbage, costs more than the rest of a call that is watched. One is used
+ * again only when it has not aborted and nobody listens to it any more.
+ */
+export class AbortLinks {
+  readonly #free: AbortController[] = [];
+
+  /** As {@link linkAbort}. Whoever was given the signal must be done with it when it is unlinked. */
+  link(parent: AbortSignal | undefined): LinkedAbort {
+    const controller = this.#free.pop() ?? new AbortController();
+    const { signal } = controller;
+    const follow = (): void => controller.abort(parent?.reason);
+    if (parent?.aborted) follow();
+    else parent?.addEventListener("abort", follow, { once: true });
+    return {
+      signal,
+      abort: (reason) => controller.abort(reason),
+      unlink: () => {
+        parent?.removeEventListener("abort", follow);
+        if (signal.aborted || this.#free.length >= keptMax) return;
+        if (getEventListeners(signal, "abort").length === 0) this.#free.push(controller);
+      },
+    };
+  }
 }

@@ -10,7 +10,7 @@ import { rootCertificates } from "node:tls";
 import type { Env } from "../env/index.js";
 import { BatchWeaveError } from "../errors.js";
 import { assertRange, listLimit } from "./arguments.js";
-import { bodyBytes } from "./body.js";
+import { bodyBytes, joinAdjacent } from "./body.js";
 import { assertKey, isKey, isKeyPrefix } from "./key.js";
 import type {
   AbortUploadsOptions,
@@ -308,7 +308,7 @@ export class S3Store implements ObjectStore {
       method: "PUT",
       key,
       headers: { ...headers, ...this.#calls.writeHeaders },
-      body,
+      body: joinAdjacent(body),
       signal,
     };
   }
