@@ -23,6 +23,11 @@ class LightSignal {
   /** Node's `setMaxListeners` calls it. */
   setMaxListeners(): void {}
 
+  /** Node's `getEventListeners` calls it. */
+  listeners(_type: "abort"): readonly (() => void)[] {
+    return this.#listeners;
+  }
+
   fire(reason: unknown): void {
     if (this.aborted) return;
     this.aborted = true;
