@@ -10,7 +10,7 @@ import { type Intents, listIntents, noIntents, stageIntents } from "./intents.js
 import type { Log } from "./log.js";
 import { findSilent } from "./silent.js";
 import { spreadMs } from "./spread.js";
-import { type SilentFinding, stageOpening } from "./stage.js";
+import { closedError, type SilentFinding, stageOpening } from "./stage.js";
 
 /** The window of a commit, roughly: over so long for each doubling of their number openers spread before they commit themselves. */
 const windowMs = 300;
@@ -162,6 +162,8 @@ export class Opener {
       stage: (draft, { own, others }) => {
         const before = draft.producers.get(id) ?? own?.state;
         this.#before ??= before?.epoch ?? 0;
+        // Before an epoch is spent on somebody who could only be told at the first batch.
+        if (draft.closed && before?.incarnation !== this.#incarnation) throw closedError(draft.end);
         if (
           this.#takeover !== true &&
           before &&

@@ -24,6 +24,8 @@ const refundPerSuccess = 0.1;
 const askedDelayMsMax = 60_000;
 /** Tries to reach a store where none has ever answered: most likely its address is wrong, and whoever waits should be told soon. */
 const firstContactAttemptsMax = 3;
+/** For a gateway that answers for a store which has never answered itself: it may come up in a moment, but people wait to be told. */
+const firstContactPatienceMs = 5_000;
 
 /**
  * `store`, with STORE_UNAVAILABLE retried on every call but `create`: a create that was applied and whose answer was lost would come back as
@@ -54,11 +56,15 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
         if (!isBatchWeaveError(e, "STORE_UNAVAILABLE")) throw e;
         failures++;
         hasAnswered ||= !isNoStore(e);
-        const triesMax = hasAnswered ? attemptsMax : Math.min(attemptsMax, firstContactAttemptsMax);
+        const triesMax = hasAnswered || isGateway(e) ? attemptsMax : Math.min(attemptsMax, firstContactAttemptsMax);
         if (failures >= triesMax || budget < 1) throw e;
         const bound = Math.min(delayMaxMs, firstDelayMs * 2 ** (failures - 1));
         const delayMs = env.random() * bound;
-        const isTooLate = env.monotonic() - begun - askedMs + delayMs > patienceMs;
+        const waitedMs = env.monotonic() - begun + delayMs;
+        const isTooLate =
+          !hasAnswered && isGateway(e)
+            ? waitedMs + askedDelayMs(e) > Math.min(patienceMs, firstContactPatienceMs)
+            : waitedMs - askedMs > patienceMs;
         // One answer that never came can use up all the patience; where others did come, it is asked for once more.
         if (isTooLate && !(hasServed && failures === 1)) throw e;
         budget--;
@@ -86,6 +92,11 @@ const nobody = ["ECONNREFUSED", "ENOTFOUND", "EBADHTTP"];
 /** Nobody was there to refuse, or somebody who is no store. */
 function isNoStore({ details }: BatchWeaveError): boolean {
   return nobody.includes(String(details["errno"])) || details["phase"] === "connect" || details["isForeign"] === true;
+}
+
+/** Something between us and the store says that the store is not to be had. */
+function isGateway({ details }: BatchWeaveError): boolean {
+  return details["isForeign"] === true && Number(details["status"]) >= 500;
 }
 
 /** What the store asked for (Retry-After), on top of which the jitter spreads those who were told the same. */

@@ -25,6 +25,8 @@ export interface HttpSettings {
   readonly connectTimeoutMs: number;
   readonly responseTimeoutMs: number;
   readonly stallTimeoutMs: number;
+  /** Of a body, over the time of a stall: slower is given up. */
+  readonly bodyBytesPerSMin: number;
   /** A clock that only goes forward. */
   readonly monotonic: () => number;
   /** Resolves when everything that was there to be read has been read. */
@@ -93,14 +95,20 @@ export class Exchange {
   }
 }
 
+/** What the socket's timer is for. */
+type Phase = "connect" | "response" | "stall" | "idle";
+
 /** See the head of this file. */
 export class Connection {
   readonly #keeper: ConnectionKeeper;
   readonly #socket: Socket;
   #exchange: Exchange | undefined;
-  #phase: HttpTimeout["phase"] | "idle" = "connect";
+  #phase: Phase = "connect";
   /** When the first bytes of an answer came whose head is not whole yet. */
   #headBegunMs: number | undefined;
+  /** Since when the rate of a body is counted, and what came since. */
+  #countedSinceMs = 0;
+  #countedBytes = 0;
   #isConnected = false;
   /** In the turn in which an answer ended: whatever is read now was there before another request could be answered. */
   #isSettling = false;
@@ -172,7 +180,7 @@ export class Connection {
     });
   }
 
-  #wait(phase: HttpTimeout["phase"] | "idle", ms: number): void {
+  #wait(phase: Phase, ms: number): void {
     this.#phase = phase;
     this.#socket.setTimeout(ms);
   }
@@ -228,7 +236,7 @@ export class Connection {
     try {
       if (exchange.reader.take(memory.subarray(0, count))) this.#finish(exchange);
       else if (!exchange.reader.head) this.#awaitHead();
-      else if (this.#phase === "response") this.#wait("stall", this.#keeper.settings.stallTimeoutMs);
+      else this.#awaitBody(count);
     } catch (e) {
       this.#fail(e as Error);
     }
@@ -239,6 +247,23 @@ export class Connection {
     const { monotonic, responseTimeoutMs } = this.#keeper.settings;
     this.#headBegunMs ??= monotonic();
     if (monotonic() - this.#headBegunMs > responseTimeoutMs) this.#onTimeout();
+  }
+
+  /** Nor may a body drip in: whoever waits for it waits longer than for no answer at all. What came is kept, and a reader goes on from there. */
+  #awaitBody(count: number): void {
+    const { monotonic, stallTimeoutMs, bodyBytesPerSMin } = this.#keeper.settings;
+    const isFirst = this.#phase === "response";
+    if (isFirst) this.#wait("stall", stallTimeoutMs);
+    else this.#countedBytes += count;
+    const nowMs = monotonic();
+    const countedMs = nowMs - this.#countedSinceMs;
+    if (!isFirst && countedMs < stallTimeoutMs) return;
+    if (!isFirst && this.#countedBytes * 1_000 < bodyBytesPerSMin * countedMs) {
+      this.#fail(new HttpTimeout("slow", stallTimeoutMs));
+      return;
+    }
+    this.#countedSinceMs = nowMs;
+    this.#countedBytes = 0;
   }
 
   #finish(exchange: Exchange): void {

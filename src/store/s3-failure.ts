@@ -103,13 +103,15 @@ export function answerFailure(place: S3Place, action: S3Action, answer: HttpAnsw
   }
   if (isTransient(status, error)) {
     const retryAfterMs = retryAfter(answer, nowMs);
+    const asked = { ...(retryAfterMs !== undefined && { retryAfterMs }) };
+    // A gateway's own page: the store behind it is away for a moment, or was never there.
+    if (!error && answer.body.byteLength > 0)
+      return make("STORE_UNAVAILABLE", foreignText(place, answer), { ...asked, isForeign: true });
     const said = error ? `${status} ${error.code}` : String(status);
     return make(
       "STORE_UNAVAILABLE",
       `the store answered ${said}; try again, with fewer requests at once if it goes on`,
-      {
-        ...(retryAfterMs !== undefined && { retryAfterMs }),
-      },
+      asked,
     );
   }
   if (status === 401 || status === 403 || status === 407)
@@ -140,6 +142,7 @@ export function networkFailure(place: S3Place, action: S3Action, e: unknown): Ba
       connect: "could not be reached",
       response: "did not answer",
       stall: "stopped in the middle of the transfer",
+      slow: "sent hardly anything of what was asked for",
     }[phase];
     return new BatchWeaveError(
       "STORE_UNAVAILABLE",

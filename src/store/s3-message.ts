@@ -6,7 +6,7 @@ export type HttpHeaders = Readonly<Record<string, string | undefined>>;
 
 /** One request, ready to be sent. */
 export interface HttpRequest {
-  readonly method: string;
+  readonly method: "GET" | "PUT" | "POST" | "DELETE";
   /** Path and query, encoded. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
@@ -36,9 +36,9 @@ export class HttpFailure extends Error {
   }
 }
 
-/** Which of the three timeouts ran out. */
+/** Which of the timeouts ran out; `slow`: a body came, but too slowly over that time. */
 export class HttpTimeout extends Error {
-  readonly phase: "connect" | "response" | "stall";
+  readonly phase: "connect" | "response" | "stall" | "slow";
   readonly timeoutMs: number;
 
   constructor(phase: HttpTimeout["phase"], timeoutMs: number) {

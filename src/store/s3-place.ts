@@ -35,6 +35,8 @@ export interface S3StoreSettings {
   responseTimeoutMs?: number | undefined;
   /** Without a byte in either direction. Default 15,000. */
   stallTimeoutMs?: number | undefined;
+  /** A body that comes slower than this, over the time of a stall, is given up and read on over another connection. Default 8,192. */
+  bodyBytesPerSMin?: number | undefined;
   /** Larger puts are sent in parts of this size, in parallel. Default 32 MiB, at least 5 MiB. */
   partBytes?: number | undefined;
 }

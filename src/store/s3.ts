@@ -61,6 +61,7 @@ export async function openS3Store(
     connectTimeoutMs: positive("connectTimeoutMs", settings.connectTimeoutMs, 5_000),
     responseTimeoutMs: positive("responseTimeoutMs", settings.responseTimeoutMs, 30_000),
     stallTimeoutMs: positive("stallTimeoutMs", settings.stallTimeoutMs, 15_000),
+    bodyBytesPerSMin: positive("bodyBytesPerSMin", settings.bodyBytesPerSMin, 8_192),
     monotonic: () => env.monotonic(),
     nextTurn: () => env.sleep(0),
   });

@@ -1,6 +1,6 @@
 /**
  * Property: one answer that never comes does not fail a job whose store works; at a place that never served anything, whoever waits is told after one
- * timeout. Method: calls that take all the patience and fail, on a virtual clock.
+ * timeout, and within seconds where only a gateway answers. Method: calls that take all the patience and fail, on a virtual clock.
  */
 import { expect, test } from "vitest";
 import { BatchWeaveError } from "../../src/errors.js";
@@ -23,4 +23,26 @@ test("an answer that took all the patience is asked for once more where others c
   await retrying.list("");
   await env.run(retrying.get("k").catch(() => {}));
   expect(calls.get).toBe(3);
+});
+
+test("a gateway's page where no store ever answered is told within 5 s, whatever it asks for; once one did, it is waited for", async () => {
+  for (const retryAfterMs of [undefined, 120_000, 1_000]) {
+    const details = { isForeign: true, status: 502, retryAfterMs };
+    const env = new VirtualEnv();
+    const { store: flaky, calls } = scriptedStore({
+      get: async () => {
+        await env.sleep(10);
+        throw new BatchWeaveError("STORE_UNAVAILABLE", "a page; check the address", details);
+      },
+      list: async () => ({ objects: [], more: false }),
+    });
+    const store = withRetry(flaky, env);
+    await env.run(store.get("k").catch(() => {}));
+    expect(env.now()).toBeLessThanOrEqual(5_010);
+    if (retryAfterMs !== 120_000) expect(calls.get).toBeGreaterThan(3);
+    await store.list("");
+    const before = env.now();
+    await env.run(store.get("k").catch(() => {}));
+    expect(env.now() - before).toBeGreaterThan(6_000);
+  }
 });

@@ -14,7 +14,7 @@ import { inspect } from "node:util";
 import { afterEach, describe, expect, test } from "vitest";
 import { systemEnv } from "../../src/env/index.js";
 import { BatchWeaveError } from "../../src/errors.js";
-import { openStore, type S3StoreSettings } from "../../src/index.js";
+import { createNamespace, openNamespace, openStore, type S3StoreSettings } from "../../src/index.js";
 import { openS3Store } from "../../src/store/s3.js";
 import { bytes } from "../store/conformance.js";
 
@@ -263,6 +263,25 @@ describe("network", () => {
     }
     const e = await failure(await answering(200, page), "list");
     expect(e.message).toMatch(/an HTML page where S3 sends XML; check AWS_ENDPOINT_URL/);
+    const bad = await failure(await answering(502, page), "get");
+    expect(bad.message).toMatch(/answered 502 with an HTML page where S3 sends XML/);
+  });
+
+  test("a gateway's page for every request: opening, creating and probing are told soon", async () => {
+    const page = "<!DOCTYPE html><html><body>502 Bad Gateway</body></html>";
+    const endpoint = await answering(502, page, { "content-type": "text/html", "retry-after": "120" });
+    const storeSettings = { s3: { endpoint, region: "us-east-1", credentials: secrets } };
+    const uri = "s3://train/runs/7b";
+    const calls = [
+      () => openNamespace(uri, { storeSettings }),
+      () => createNamespace(uri, { grid: { rows: 1, chunks: 1 } }, { storeSettings }),
+    ];
+    for (const call of calls) {
+      const begun = performance.now();
+      const e = sentence(await call().catch((error: unknown) => error));
+      expect(e.message).toMatch(/answered 502 with an HTML page/);
+      expect(performance.now() - begun).toBeLessThan(6_000);
+    }
   });
 
   test("half an answer", async () => {

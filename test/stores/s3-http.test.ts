@@ -42,7 +42,8 @@ async function serve(answer: (socket: Socket, nth: number) => void): Promise<{ p
 
 function open(port: number, connectionsMax = 8, timeoutMs = 1_000): HttpClient {
   const timeouts = { connectTimeoutMs: timeoutMs, responseTimeoutMs: timeoutMs, stallTimeoutMs: timeoutMs };
-  const settings = { isTls: false, hostname: "127.0.0.1", port, connectionsMax, monotonic: systemEnv.monotonic };
+  const { monotonic } = systemEnv;
+  const settings = { isTls: false, hostname: "127.0.0.1", port, connectionsMax, bodyBytesPerSMin: 1_000, monotonic };
   const client = new HttpClient({ ...settings, ...timeouts, nextTurn: () => systemEnv.sleep(0) });
   clients.push(client);
   return client;
@@ -180,6 +181,29 @@ describe("answers", () => {
     const begun = systemEnv.monotonic();
     await expect(get(open(port, 1, 300))).rejects.toMatchObject({ cause: { phase: "response", timeoutMs: 300 } });
     expect(systemEnv.monotonic() - begun).toBeLessThan(5_000);
+  });
+
+  test("whose body drips in end after the time of a stall, and keep what came", async () => {
+    const { port } = await serve((socket) => {
+      socket.write("HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n");
+      const timer = setInterval(() => socket.write("x"), 20);
+      socket.on("close", () => clearInterval(timer));
+    });
+    const begun = systemEnv.monotonic();
+    const ours = await get(open(port, 1, 300));
+    expect(ours.broken).toMatchObject({ phase: "slow", timeoutMs: 300 });
+    expect(text(ours)).toMatch(/^x{2,}$/);
+    expect(systemEnv.monotonic() - begun).toBeLessThan(5_000);
+  });
+
+  test("whose body comes slowly, but not too slowly, are read to their end", async () => {
+    const { port } = await serve((socket) => {
+      socket.write("HTTP/1.1 200 OK\r\ncontent-length: 4000\r\n\r\n");
+      const timer = setInterval(() => socket.write("x".repeat(100)), 20);
+      socket.on("close", () => clearInterval(timer));
+    });
+    const ours = await get(open(port, 1, 300));
+    expect([ours.broken, ours.body.byteLength]).toEqual([undefined, 4_000]);
   });
 
   test("cut short keep what came and say so", async () => {
