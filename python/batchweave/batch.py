@@ -111,7 +111,7 @@ def decode_trailer(data: Any, where: str, namespace: str) -> Trailer:
     """Decodes and checks the last 80 bytes of a batch object."""
     if len(data) != TRAILER_BYTES:
         raise corrupt(where, "it is too short to be a batch")
-    t = Trailer(*_TRAILER.unpack(data))
+    t = Trailer._make(_TRAILER.unpack(data))
     if t.magic != _MAGIC:
         raise corrupt(where, "it does not end like a batch")
     if crc32(memoryview(data)[:72]) != t.crc:
@@ -130,17 +130,18 @@ def decode_trailer(data: Any, where: str, namespace: str) -> Trailer:
 class Footer:
     """The checked end of a batch object: `[table, size)`."""
 
-    __slots__ = ("where", "trailer", "_table")
+    __slots__ = ("where", "trailer", "_table", "_data_bytes")
 
     def __init__(self, where: str, trailer: Trailer, table: Any) -> None:
         self.where = where
         self.trailer = trailer
         self._table = table
+        self._data_bytes = trailer.metadata_offset
 
     def entry(self, i: int) -> SliceEntry:
         """Entry of the i-th slice of this extent."""
-        entry = SliceEntry(*_ENTRY.unpack_from(self._table, i * ENTRY_BYTES))
-        if entry.offset + entry.length > self.trailer.metadata_offset:
+        entry = SliceEntry._make(_ENTRY.unpack_from(self._table, i * ENTRY_BYTES))
+        if entry[0] + entry[1] > self._data_bytes:
             raise corrupt(self.where, f"slice {self.trailer.first_cell + i} lies outside its data", offset=entry.offset)
         return entry
 
@@ -197,22 +198,17 @@ def check_block(data: Any, where: str, offset: int, length: int, crc: int, what:
         raise corrupt(where, f"its {what} does not match its checksum", offset=offset)
 
 
-def check_slice(data: Any, where: str, entry: SliceEntry) -> None:
-    """Checks a slice's stored bytes against its entry."""
-    if len(data) != entry.length:
-        raise corrupt(where, f"a slice has {len(data)} bytes, expected {entry.length}", offset=entry.offset)
-    found = crc32(data)
-    if found != entry.crc:
-        raise corrupt(
-            where, "a slice does not match its checksum", offset=entry.offset, expected=entry.crc, found=found
-        )
-
-
 def decode_slice(stored: Any, where: str, entry: SliceEntry) -> Any:
-    """The bytes of a slice whose stored bytes passed their checksum. Those stored as they are, are not copied."""
-    if entry.encoding == 0:
-        if len(stored) != entry.raw_length:
-            raise corrupt(where, f"a slice has {len(stored)} bytes, expected {entry.raw_length}", offset=entry.offset)
+    """The bytes of a slice, after its stored bytes were checked against its entry. Those stored as they are, are not copied."""
+    offset, length, crc, raw_length, encoding = entry
+    if len(stored) != length:
+        raise corrupt(where, f"a slice has {len(stored)} bytes, expected {length}", offset=offset)
+    found = crc32(stored)
+    if found != crc:
+        raise corrupt(where, "a slice does not match its checksum", offset=offset, expected=crc, found=found)
+    if encoding == 0:
+        if length != raw_length:
+            raise corrupt(where, f"a slice has {length} bytes, expected {raw_length}", offset=offset)
         return stored
     if entry.encoding != 1:
         raise BatchWeaveError(

@@ -125,9 +125,7 @@ class BroadcastConsumer:
         for cell, length in zip(plan.cells, lengths):
             slices.append(Slice(*cell, view[at : at + length]))
             at += length
-        uuid = self._log.spec.uuid
-        following = make_cursor(uuid, plan.next_row, plan.iteration + 1)
-        share = Share(plan.iteration, slices, plan.rows, make_cursor(uuid, plan.row, plan.iteration), following)
+        share = Share(plan.iteration, slices, plan.rows, self._log.spec.uuid, plan.row, plan.next_row)
         if self._finish is not None:
             self._finish(share)
         return share

@@ -127,7 +127,6 @@ class Consumer:
         self._offset = offset
         self._is_closed = False
         self._pid = os.getpid()
-        self._last_cursor = self.cursor
         #: At the end of a closed log: how many rows were too few for one more iteration.
         self.leftover_rows: int | None = None
         #: Exposed data wait: seconds that `next` blocked, over all and the last time.
@@ -158,29 +157,24 @@ class Consumer:
             )
         prefetch = self._prefetch
         try:
-            slot = self._wait_front(prefetch, begun)
+            taken = prefetch.read_here() or self._wait_front(prefetch, begun)
         except BaseException:
             prefetch.stop()
             self._prefetch = None
             raise
-        if slot is None:
+        if taken is None:
             self.leftover_rows = prefetch.leftover_rows or 0
             self.close()
             raise StopIteration
-        self._advance(slot.plan.next_row, slot.plan.iteration + 1)
+        plan, share = taken
+        self._advance(plan.next_row, plan.iteration + 1)
         self.last_wait = time.monotonic() - begun
         self.waited += self.last_wait
-        return slot.value
+        return share
 
     def _make_share(self, plan: IterationPlan, slices: list[Slice]) -> Share:
         """Runs on the threads that read ahead."""
-        uuid = self._log.spec.uuid
-        last = self._last_cursor  # where the share before ended, most of the time
-        is_next = last["row"] == plan.row and last["iteration"] == plan.iteration
-        begin = dict(last) if is_next else make_cursor(uuid, plan.row, plan.iteration)
-        following = make_cursor(uuid, plan.next_row, plan.iteration + 1)
-        self._last_cursor = dict(following)
-        share = Share(plan.iteration, slices, plan.rows, begin, following)
+        share = Share(plan.iteration, slices, plan.rows, self._log.spec.uuid, plan.row, plan.next_row)
         if self._finish is not None:
             self._finish(share)
         return share
@@ -192,10 +186,8 @@ class Consumer:
             row, iteration = self.projection.plan(row, iteration).next_row, iteration + 1
         self._row, self._iteration = row, iteration
 
-    def _wait_front(self, prefetch: Prefetch, begun: float) -> Any:
+    def _wait_front(self, prefetch: Prefetch, begun: float) -> tuple[IterationPlan, Any] | None:
         """The first iteration, read and taken out of the line; None at the end of a closed log."""
-        if (slot := prefetch.read_here()) is not None:
-            return slot
         with prefetch.changed:
             while True:
                 slot = prefetch.front
@@ -211,7 +203,7 @@ class Consumer:
                     if slot.error is not None:
                         raise slot.error
                     prefetch.take()
-                    return slot
+                    return slot.plan, slot.value
                 if prefetch.failure is not None:
                     raise prefetch.failure
                 if prefetch.leftover_rows is not None:

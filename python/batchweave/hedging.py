@@ -24,13 +24,15 @@ class _Durations:
 
     def add(self, seconds: float, late: float) -> None:
         """Called by many threads without a lock: a sample that gets lost among them does no harm."""
-        if len(self._ring) < _SAMPLES_MAX:
-            self._ring.append(seconds)
+        ring = self._ring
+        added = self._added = self._added + 1
+        if len(ring) < _SAMPLES_MAX:
+            ring.append(seconds)
         else:
-            self._ring[self._added % _SAMPLES_MAX] = seconds
-        self._added += 1
-        if self._added % _SAMPLES_MIN == 0:
-            ordered = sorted(self._ring)
+            ring[added % _SAMPLES_MAX] = seconds
+        # Sorting takes longer than a read from memory does: the more is known, the less often.
+        if added % _SAMPLES_MIN == 0 and (added < _SAMPLES_MAX or added % (4 * _SAMPLES_MIN) == 0):
+            ordered = sorted(ring)
             self.typical = ordered[len(ordered) // 2]
             self.late = ordered[min(len(ordered) - 1, math.floor(late * len(ordered)))]
 
@@ -75,7 +77,8 @@ class Hedger:
     def note(self, length: int, seconds: float) -> None:
         """Counts a read. Reads of one size class (a doubling, from 64 KiB up) are comparable."""
         self._durations(length).add(seconds, self._percentile)
-        self._tokens = min(_BURST_MAX, self._tokens + self._extra)
+        if self._tokens < _BURST_MAX:
+            self._tokens += self._extra
 
     def spend(self, reads: int = 1) -> bool:
         """Takes so many second reads out of the budget; False: it is used up. It may be overdrawn, and is then paid back first."""
@@ -92,5 +95,7 @@ class Hedger:
         return self._small.typical
 
     def _durations(self, length: int) -> _Durations:
-        kind = max(_CLASS_MIN, length.bit_length())
+        kind = length.bit_length()
+        if kind <= _CLASS_MIN:
+            return self._small
         return self._classes.get(kind) or self._classes.setdefault(kind, _Durations())

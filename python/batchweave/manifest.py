@@ -39,10 +39,13 @@ def check_reference(value: Any, where: str) -> list[Any]:
     return ref
 
 
+_EXTENT_FIELDS = ("extent.cells", "extent.size", "extent.table", "extent.check")
+
+
 def check_descriptor(value: Any, where: str) -> list[Any]:
     """[producer, epoch, incarnation, seq, base, attempt, extents, origin?, ...]"""
     d = as_list(value, where, "a descriptor")
-    get = d + [None] * (7 - len(d))
+    get = d if len(d) >= 7 else d + [None] * (7 - len(d))
     as_text(get[0], where, "descriptor.producer")
     as_integer(get[1], where, "descriptor.epoch")
     as_text(get[2], where, "descriptor.incarnation")
@@ -56,11 +59,12 @@ def check_descriptor(value: Any, where: str) -> list[Any]:
                 f"{where} references a batch by a kind of extent this BatchWeave does not know. Install a newer version.",
                 {"key": where},
             )
-        for field, n in zip(("cells", "size", "table", "check"), as_tuple(extent, 4, where, "extent")):
-            as_integer(n, where, f"extent.{field}")
+        for field, n in zip(_EXTENT_FIELDS, as_tuple(extent, 4, where, "extent")):
+            as_integer(n, where, field)
     if len(d) > 7 and d[7] != -1:
         as_integer(d[7], where, "descriptor.origin")
-    check_unknown(d[8:], where)
+    if len(d) > 8:
+        check_unknown(d[8:], where)
     return d
 
 

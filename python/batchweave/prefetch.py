@@ -26,6 +26,9 @@ _POLL_DELAY_GROWTH = 1.5
 _THREADS_MAX = 256
 #: A trainer that has not asked for so long is busy: time to read ahead.
 _ABSENT_S = 0.001
+#: How often that is looked for: seldom while it asks for one share after another, since every look takes the interpreter's lock from it.
+_LOOK_MIN_S = 0.002
+_LOOK_MAX_S = 0.016
 #: An iteration that takes longer than this is worth threads even from memory: most of it is then copying and checking, which go on
 #: outside the interpreter's lock. On two cores only where checking takes longer than copying does: what threads read ahead leaves the
 #: processor's cache. Seldom looked at again, because looking means to read some without threads.
@@ -123,6 +126,7 @@ class Prefetch:
         self._alone_s = _ALONE_S if self._near_threads_max >= _NEAR_THREADS_MIN else math.inf
         self._taken = 0
         self._asked_at = time.monotonic()
+        self._look_s = _LOOK_MIN_S
         self._is_stopped = False
         #: Guards everything here; told when the front may have changed.
         self.changed = threading.Condition()
@@ -165,7 +169,7 @@ class Prefetch:
         self._asked_at = time.monotonic()
         return True
 
-    def read_here(self) -> Slot | None:
+    def read_here(self) -> tuple[IterationPlan, Any] | None:
         """The next iteration, read by the caller itself where that is quicker than to wait for a thread and nothing is in line.
         None: take it from the line. Call without the lock."""
         if self._slots or not self._is_quick:
@@ -175,18 +179,20 @@ class Prefetch:
                 return None
             self._asked_at = math.inf
             plan = self._plan_next()
-        slot = None
+        is_read = False
         try:
             manifest = self._log.head.known
-            if manifest is not None and plan.first_step >= manifest.trim and plan.last_step < manifest.end:
-                slices = self._reader.read_at_once(manifest, plan.cells)
-                if slices is not None:
-                    slot = Slot(plan, manifest)
-                    self._hand_over(slot, slices)
-                    self._asked_at = time.monotonic()
-            return slot
+            if manifest is None or plan.first_step < manifest.trim or plan.last_step >= manifest.end:
+                return None
+            slices = self._reader.read_at_once(manifest, plan.cells)
+            if slices is None:
+                return None
+            value = self._hand_over(plan, slices)
+            self._asked_at = time.monotonic()
+            is_read = True
+            return plan, value
         finally:
-            if slot is None:
+            if not is_read:
                 # It must be waited for, or something is wrong with it: the line waits, tries again, and says what.
                 with self.changed:
                     self._row, self._iteration, self._number = plan.row, plan.iteration, self._number - 1
@@ -233,6 +239,8 @@ class Prefetch:
                     # trainer goes to work: that is looked for.
                     while (is_attended := self._is_attended) or len(self._slots) >= self._iterations_max or self._is_full:
                         self._wait(is_looking=is_attended)
+                        self._look_s = min(2 * self._look_s, _LOOK_MAX_S) if is_attended else _LOOK_MIN_S
+                    self._look_s = _LOOK_MIN_S
                     self._check()
                     self._is_planning = True
                     plan = self.wanted = self._plan_next()
@@ -275,7 +283,7 @@ class Prefetch:
     def _wait(self, timeout: float | None = None, is_looking: bool = False) -> None:
         self._check()
         if is_looking or self._pool.is_waiting:
-            self._room.wait(2 * _ABSENT_S if timeout is None else min(timeout, 2 * _ABSENT_S))
+            self._room.wait(self._look_s if timeout is None else min(timeout, self._look_s))
             self._pool.wake()
         else:
             look = self._look_for_late()
@@ -410,7 +418,7 @@ class Prefetch:
                 slot.is_claimed = True
             if failure is None:
                 try:
-                    self._hand_over(slot, slices)
+                    slot.value = self._hand_over(slot.plan, slices)
                 except BaseException as error:
                     slot.error = error
         elif second is not None:
@@ -423,10 +431,13 @@ class Prefetch:
         if isinstance(slot.error, KeyboardInterrupt):
             raise slot.error  # it came while the main thread helped
 
-    def _hand_over(self, slot: Slot, slices: list[Slice]) -> None:
+    def _hand_over(self, plan: IterationPlan, slices: list[Slice]) -> Any:
+        if self._finish is None:
+            return slices
         begun = time.monotonic()
-        slot.value = self._finish(slot.plan, slices) if self._finish else slices
+        value = self._finish(plan, slices)
         self._finish_s = time.monotonic() - begun
+        return value
 
     def _guard(self, slot: Slot, call: Callable[[Manifest], T]) -> T:
         """An object may be missing because the reclaimer overtook this reader: the newest manifest tells."""

@@ -5,10 +5,9 @@ import random
 import threading
 import time
 from functools import partial
-from itertools import islice
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence, TypeVar
 
-from .batch import Footer, SliceEntry, check_slice, decode_footer, decode_slice
+from .batch import Footer, SliceEntry, decode_footer, decode_slice
 from .errors import BatchWeaveError, corrupt, is_error
 from .hedging import NEAR_S, Hedger, Reading
 from .keys import EXTENTS, batch_key
@@ -44,7 +43,11 @@ class Slice(NamedTuple):
 class Slices(list[Slice]):
     """The slices of one share. `joined`: all their bytes, where they have one length and lie one after another."""
 
-    joined: Any = None
+    __slots__ = ("joined",)
+
+    def __init__(self, slices: Iterable[Slice]) -> None:
+        super().__init__(slices)
+        self.joined: Any = None
 
 
 class _Part(NamedTuple):
@@ -57,8 +60,8 @@ class _Part(NamedTuple):
     body: Any
 
 
-#: An open object: itself, its name, (position in the cells, entry) for what is wanted of it, and the range reads that bring it.
-_Opened = tuple[Any, str, list[tuple[int, SliceEntry]], list[tuple[int, int, list[int]]]]
+#: One range read of an open object: itself, its name, offset, length, and (position in the cells, entry) for what it brings.
+_Span = tuple[Any, str, int, int, list[tuple[int, SliceEntry]]]
 
 
 class _Unusual(Exception):
@@ -66,13 +69,13 @@ class _Unusual(Exception):
 
 
 class Prepared(NamedTuple):
-    """Where the cells are, and the memory that reading them takes. `opened`: the objects, where they are near; then there are no parts."""
+    """Where the cells are, and the memory that reading them takes. `spans`: reads of open objects, where they are near; then there are no parts."""
 
     cells: Sequence[Cell]
     parts: list[_Part]
     bytes: int
     manifest: Manifest | None = None
-    opened: list[_Opened] = []
+    spans: Sequence[_Span] = ()
 
 
 class ReadStats:
@@ -107,13 +110,14 @@ def _cut(
     view: memoryview, offset: int, wanted: Sequence[tuple[int, SliceEntry]], key: str, cells: Sequence[Cell], slices: Slices
 ) -> None:
     """Puts the slices of one range read, which began at `offset`, into their places, each checked."""
-    are_alike = len(wanted) == len(slices)
+    count = len(wanted)
+    are_alike = count == len(slices)
     for at, entry in wanted:
-        begin = entry.offset - offset
-        stored = view[begin : begin + entry.length]
-        check_slice(stored, key, entry)
-        slices[at] = Slice(*cells[at], decode_slice(stored, key, entry))
-        are_alike = are_alike and entry.encoding == 0 and entry.length * len(slices) == len(view)
+        begin = entry[0] - offset
+        stored = view if count == 1 else view[begin : begin + entry[1]]
+        step, row, chunk = cells[at]
+        slices[at] = Slice(step, row, chunk, decode_slice(stored, key, entry))
+        are_alike = are_alike and entry[4] == 0 and entry[1] * count == len(view)
     if are_alike:
         slices.joined = view
 
@@ -161,10 +165,9 @@ class SliceReader:
         """Finds out where the cells are: descriptors from the log, slice tables from the objects."""
         if self.is_near and not reading.is_second:
             try:
-                opened = list(islice(self._open_all(manifest, cells), _OPENED_MAX + 1))
-                if len(opened) <= _OPENED_MAX:
-                    memory = sum(r[1] for o in opened for r in o[3]) + sum(e.raw_length for o in opened for _, e in o[2] if e.encoding != 0)
-                    return Prepared(cells, [], memory, manifest, opened)
+                spans = list(self._spans(manifest, cells, _OPENED_MAX))
+                memory = sum(span[3] for span in spans) + sum(e.raw_length for span in spans for _, e in span[4] if e.encoding != 0)
+                return Prepared(cells, [], memory, manifest, spans)
             except (BatchWeaveError, _Unusual):
                 pass  # what follows finds out what is wrong, tries again, and tells
         return self._prepare_parts(manifest, cells, reading)
@@ -190,10 +193,10 @@ class SliceReader:
     def fetch(self, prepared: Prepared, reading: Reading) -> list[Slice]:
         """Reads what was prepared, in the order of its cells."""
         slices = Slices([None] * len(prepared.cells))  # type: ignore[list-item]
-        if prepared.opened and prepared.manifest is not None:
+        if prepared.spans and prepared.manifest is not None:
             begun = time.monotonic()
             try:
-                total = self._read_all(prepared.opened, prepared.cells, slices)
+                total = self._read_all(prepared.spans, prepared.cells, slices)
                 self.hedger.note(total, time.monotonic() - begun)
                 return slices
             except BatchWeaveError:
@@ -223,7 +226,7 @@ class SliceReader:
         begun = time.monotonic()
         slices = Slices([None] * len(cells))  # type: ignore[list-item]
         try:
-            total = self._read_all(self._open_all(manifest, cells), cells, slices)
+            total = self._read_all(self._spans(manifest, cells), cells, slices)
         except (BatchWeaveError, _Unusual):
             return None
         spent = time.monotonic() - begun
@@ -234,59 +237,65 @@ class SliceReader:
             self._at_once.clear()
         return slices
 
-    def _open_all(self, manifest: Manifest, cells: Sequence[Cell]) -> Iterator[_Opened]:
-        """The objects of the cells, one after another, each with its slice table. Raises _Unusual, or what failed."""
-        if self._open_object is None:
-            raise _Unusual
+    def _spans(self, manifest: Manifest, cells: Sequence[Cell], objects_max: int | None = None) -> Iterator[_Span]:
+        """What to read of which object, one after another; neighbours in one read. Raises _Unusual, or what failed."""
         chunks = self._log.spec.chunks
-        first = 0
-        while first < len(cells):
-            step = cells[first].step
-            after = first + 1
-            while after < len(cells) and cells[after].step == step:
-                after += 1
-            place = self._log.locate(manifest, step)
-            kept = self._kept
-            if kept is None or kept[0] is not place.descriptor:
-                if len(place.descriptor[EXTENTS]) != 1 or place.store is not self._log.store:
+        count = len(cells)
+        first = objects = 0
+        last_step = None
+        while first < count:
+            step, row, chunk = cells[first]
+            if step != last_step:
+                objects += 1
+                if objects_max is not None and objects > objects_max:
                     raise _Unusual
-                key = batch_key(place.descriptor, 0)
-                opened = self._open_object(key)
-                if opened is None:
-                    raise _Unusual
-                kept = self._kept = (place.descriptor, self._footer_of(opened, key, place), opened)
-            _, footer, opened = kept
-            wanted = [(at, footer.entry(cells[at].row * chunks + cells[at].chunk)) for at in range(first, after)]
-            ranges = plan_ranges([(e.offset, e.length) for _, e in wanted])
-            if any(length > _AT_ONCE_BYTES_MAX for _, length, _ in ranges):
+                last_step = step
+                footer, opened = self._keep(self._log.locate(manifest, step))
+            entry = footer.entry(row * chunks + chunk)
+            offset, length, _, _, _ = entry
+            wanted = [(first, entry)]
+            first += 1
+            while first < count and cells[first].step == step:
+                entry = footer.entry(cells[first].row * chunks + cells[first].chunk)
+                if entry.offset != offset + length or length + entry.length > _AT_ONCE_BYTES_MAX:
+                    break
+                wanted.append((first, entry))
+                length += entry.length
+                first += 1
+            if length > _AT_ONCE_BYTES_MAX:
                 raise _Unusual
-            yield opened, footer.where, wanted, ranges
-            first = after
+            yield opened, footer.where, offset, length, wanted
 
-    def _read_all(self, objects: Iterable[_Opened], cells: Sequence[Cell], slices: Slices) -> int:
-        total = requests = 0
-        for opened, where, wanted, ranges in objects:
-            for offset, length, members in ranges:
-                data = opened.read(offset, length)
-                total += length
-                requests += 1
-                _cut(data, offset, wanted if len(ranges) == 1 else [wanted[i] for i in members], where, cells, slices)
-        self.stats.add(total, requests)
-        return total
-
-    def _footer_of(self, opened: Any, key: str, place: BatchPlace) -> Footer:
-        cache_key = f"{place.namespace}/{key}"
-        found = self._footers.peek(cache_key)
-        if found is not None:
-            return found[0]
-        _, size, table, _ = place.descriptor[EXTENTS][0]
+    def _keep(self, place: BatchPlace) -> tuple[Footer, Any]:
+        """The slice table of a batch that is one object of this namespace, and that object, open."""
+        descriptor = place.descriptor
+        kept = self._kept
+        if kept is not None and kept[0] is descriptor:
+            return kept[1], kept[2]
+        if self._open_object is None or len(descriptor[EXTENTS]) != 1 or place.store is not self._log.store:
+            raise _Unusual
+        key = batch_key(descriptor, 0)
+        opened = self._open_object(key)
+        if opened is None:
+            raise _Unusual
+        _, size, table, _ = descriptor[EXTENTS][0]
         begun = time.monotonic()
         data = opened.read_small(table, size - table)
         self.hedger.note(size - table, time.monotonic() - begun)
         self.stats.add(len(data))
-        footer = decode_footer(data, key, place.namespace, place.descriptor, 0, 0)
-        self._footers.put(cache_key, (footer, None), size - table)
-        return footer
+        footer = decode_footer(data, key, place.namespace, descriptor, 0, 0)
+        self._kept = descriptor, footer, opened
+        return footer, opened
+
+    def _read_all(self, spans: Iterable[_Span], cells: Sequence[Cell], slices: Slices) -> int:
+        total = requests = 0
+        for opened, where, offset, length, wanted in spans:
+            data = opened.read(offset, length)
+            total += length
+            requests += 1
+            _cut(data, offset, wanted, where, cells, slices)
+        self.stats.add(total, requests)
+        return total
 
     def _run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
         return [call() for call in calls] if self.is_near else self._pool.run_all(calls)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, Sequence, Union
 
+from .cursor import make_cursor
 from .errors import BatchWeaveError, invalid
 from .reader import Slice
 from .stacking import stack_rows
@@ -17,25 +18,26 @@ class Share:
 
     iteration: the same number on every rank, whatever the mesh.
     slices:    rows ascending, chunks within a row in the order of the sequence.
-    cursor:    where this iteration began; next: where the following one begins, to be saved with the model.
     """
 
-    __slots__ = ("iteration", "slices", "rows", "cursor", "next", "value", "_data", "_batch", "_decode", "_where")
+    __slots__ = ("iteration", "slices", "rows", "value", "_namespace", "_row", "_next_row", "_data", "_batch", "_decode", "_where")
 
     def __init__(
         self,
         iteration: int,
         slices: Sequence[Slice],
         rows: int,
-        cursor: dict[str, Any],
-        next: dict[str, Any],
+        namespace: str,
+        row: int,
+        next_row: int,
         data: list[Any] | None = None,
     ) -> None:
         self.iteration = iteration
         self.slices = slices
         self.rows = rows
-        self.cursor = cursor
-        self.next = next
+        self._namespace = namespace
+        self._row = row
+        self._next_row = next_row
         self._data = data
         self._decode: Decode = "bytes"
         self._where = "this slice"
@@ -51,10 +53,20 @@ class Share:
         keep = [s._replace(bytes=bytes(s.bytes) if is_raw else None) for s in self.slices]
         if data:
             data = [s.bytes for s in keep] if is_raw else [bytes(d) if isinstance(d, memoryview) else d for d in data]
-        return (_restore, (self.iteration, keep, self.rows, self.cursor, self.next, data, self._batch, self.value))
+        return (_restore, (self.iteration, keep, self.rows, self._namespace, self._row, self._next_row, data, self._batch, self.value))
 
     def __repr__(self) -> str:
         return f"Share(iteration={self.iteration}, rows={self.rows}, slices={len(self.slices)})"
+
+    @property
+    def cursor(self) -> dict[str, Any]:
+        """Where this iteration began."""
+        return make_cursor(self._namespace, self._row, self.iteration)
+
+    @property
+    def next(self) -> dict[str, Any]:
+        """Where the following iteration begins: to be saved with the model."""
+        return make_cursor(self._namespace, self._next_row, self.iteration + 1)
 
     @property
     def nbytes(self) -> int:
@@ -128,8 +140,8 @@ def _pin(tensor: Any) -> Any:
 
 
 def _restore(*fields: Any) -> Share:
-    share = Share(*fields[:6])
-    share._batch, share.value = fields[6:]
+    share = Share(*fields[:7])
+    share._batch, share.value = fields[7:]
     return share
 
 

@@ -199,10 +199,10 @@ class Plain(Files):
                     for _ in range(4 * chunks)
                 ]
                 slices = Slices(Slice(0, i // chunks, i % chunks, row) for i, row in enumerate(rows))
-                single = Share(0, slices, 4, {}, {}).finish(kind, "a test")
+                single = Share(0, slices, 4, "", 0, 4).finish(kind, "a test")
                 joined = Slices(slices)
                 joined.joined = memoryview(bytearray(b"".join(rows)))
-                at_once = Share(0, joined, 4, {}, {}).finish(kind, "a test")
+                at_once = Share(0, joined, 4, "", 0, 4).finish(kind, "a test")
                 for name in ("x", "m"):
                     self.assertEqual(at_once[name].shape, single[name].shape, (kind, shape, chunks))
                     self.assertEqual(at_once[name].tolist(), single[name].tolist(), (kind, shape, chunks))
