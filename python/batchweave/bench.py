@@ -20,17 +20,21 @@ import tempfile
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from .checksum import CRC_SOURCE, crc32
 from .draft import Draft, Stamp, encode_manifest
 from .ids import random_id
 from .keys import batch_key, manifest_key
+from .log import Log
 from .namespace import Namespace, create_namespace, open_namespace
+from .store import open_store
 from .threads import Pool
 
 MEBI = 1024 * 1024
-_LOOP_S = 0.5
+#: Reading is measured in pairs, bare and not, until so many seconds or pairs are over; what a machine does meanwhile changes by the second.
+_PAIRS_S = 6.0
+_PAIRS_MAX = 41
 
 
 def _fill(namespace: Namespace, batches: int, slice_bytes: int, id: str = "bench") -> None:
@@ -68,42 +72,48 @@ def _timed_all(threads: int, calls: Sequence[Callable[[], Any]]) -> tuple[float,
     return spent, durations
 
 
-def _bare_reads(namespace: Namespace, slice_bytes: int, threads: int) -> tuple[float, list[float], float, float]:
-    """Row 0 of every batch by plain range reads on so many threads: no log, no slice table, no checksum. Keeps as many results as a
-    rank reads ahead. Gives wall time, that of each, CPU time, and how long a read takes one after another in this thread alone."""
+class _Turn(NamedTuple):
+    """One way to read everything: wall time, that of each read, CPU time."""
+
+    spent: float
+    each: list[float]
+    cpu: float
+
+
+def _bare_calls(namespace: Namespace, slice_bytes: int, kept: int) -> list[Callable[[], Any]]:
+    """Row 0 of every batch by plain range reads: no log, no slice table, no checksum. The last few results are kept."""
     manifest = namespace.log.head.jump()
-    ahead: deque[Any] = deque(maxlen=32)
+    ahead: deque[Any] = deque(maxlen=kept)
     calls = []
     for step in range(manifest.trim, manifest.end):
         place = namespace.log.locate(manifest, step)
         key = batch_key(place.descriptor, 0)
         calls.append(lambda k=key, s=place.store: ahead.append(s.get_range(k, 0, slice_bytes)))
+    return calls
+
+
+def _bare_reads(calls: Sequence[Callable[[], Any]], threads: int) -> _Turn:
     cpu = time.process_time()
-    spent, durations = _timed_all(threads, calls)
-    cpu = time.process_time() - cpu
-    ahead = deque(maxlen=1)
-    count, begun = 0, time.perf_counter()
-    while count < len(calls) and time.perf_counter() - begun < _LOOP_S:
-        calls[count]()
-        count += 1
-    return spent, durations, cpu, (time.perf_counter() - begun) / count
+    spent, each = _timed_all(threads, calls)
+    return _Turn(spent, each, time.process_time() - cpu)
 
 
-def _rank_reads(namespace: Namespace, threads: int) -> tuple[float, list[float], float]:
-    with namespace.consumer(
-        {"dp": namespace.rows}, 0, environment={}, policy="global-batch", reads_in_flight_max=threads
-    ) as rank:
-        durations = []
-        total = 0
-        begun = time.perf_counter()
-        while True:
-            before = time.perf_counter()
-            share = next(rank, None)
-            if share is None:
-                break
-            durations.append(time.perf_counter() - before)
+def _rank_reads(namespace: Namespace, threads: int, bytes_expected: int) -> _Turn:
+    """A rank that knows nothing yet but has the same client, with its memory and connections, as the bare reads."""
+    fresh = Namespace(namespace.uri, Log(namespace.log.store, namespace.log.spec, open_store))
+    cpu, begun = time.process_time(), time.perf_counter()
+    total, each = 0, []
+    with fresh.consumer({"dp": namespace.rows}, 0, environment={}, policy="global-batch", reads_in_flight_max=threads) as rank:
+        before = begun
+        for share in rank:
             total += share.nbytes
-        return time.perf_counter() - begun, durations, total
+            now = time.perf_counter()
+            each.append(now - before)
+            before = now
+        spent = time.perf_counter() - begun
+    if total != bytes_expected:
+        raise SystemExit(f"the rank read {total} bytes, not {bytes_expected}")
+    return _Turn(spent, each, time.process_time() - cpu)
 
 
 def _crc_us(size: int) -> float:
@@ -118,7 +128,8 @@ def _crc_us(size: int) -> float:
 
 
 def bench_read(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """A rank of dp 2 reads its row of every batch; the median of several turns, bare and not, one after the other."""
+    """A rank of dp 2 reads its row of every batch, and the same rows are read bare, in turns; the first of each is not counted, since
+    memory is new then. The ratio is the median of those of the pairs; its quartiles say how far to trust it."""
     results = []
     for slice_bytes, batches in ((64 * 1024, 2_000), (MEBI, 800), (8 * MEBI, 120)):
         if args.slice_bytes not in (None, slice_bytes):
@@ -127,22 +138,28 @@ def bench_read(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
         if namespace.log.head.jump().end == 0:
             _fill(namespace, batches, slice_bytes)
             namespace.close()
-        turns = []
-        for _ in range(args.turns):
-            bare, bare_each, bare_cpu, alone = _bare_reads(namespace, slice_bytes, args.threads)
-            fresh = open_namespace(namespace.uri)
-            cpu = time.process_time()
-            spent, each, total = _rank_reads(fresh, args.threads)
-            own_cpu = time.process_time() - cpu
-            turns.append((bare / spent, total / spent / 1e6, total / bare / 1e6, each, bare_each, own_cpu, bare_cpu, alone))
-        ratio, speed, bare_speed, each, bare_each, own_cpu, bare_cpu, alone = sorted(turns, key=lambda t: t[0])[len(turns) // 2]
+        calls = _bare_calls(namespace, slice_bytes, args.threads)
+        total = slice_bytes * batches
+        pairs: list[tuple[_Turn, _Turn]] = []
+        begun = time.perf_counter()
+        while len(pairs) <= args.turns or (len(pairs) <= _PAIRS_MAX and time.perf_counter() - begun < _PAIRS_S):
+            if len(pairs) % 2:
+                bare = _bare_reads(calls, args.threads)
+                pairs.append((_rank_reads(namespace, args.threads, total), bare))
+            else:
+                pairs.append((_rank_reads(namespace, args.threads, total), _bare_reads(calls, args.threads)))
+        pairs = sorted(pairs[1:], key=lambda pair: pair[1].spent / pair[0].spent)
+        ratios = [bare.spent / own.spent for own, bare in pairs]
+        own, bare = pairs[len(pairs) // 2]
+        alone = _bare_reads(calls, 1)
         results.append({
             "bench": "read", "slice_bytes": slice_bytes, "batches": batches, "crc": CRC_SOURCE, "crc_us": _crc_us(slice_bytes),
-            "rank_MBps": round(speed), "bare_MBps": round(bare_speed), "ratio": round(ratio, 2), "first_ms": round(1e3 * each[0], 1),
-            "us_per_share": round(slice_bytes / speed, 1), "bare_us": round(slice_bytes / bare_speed, 1), "bare_loop_us": round(1e6 * alone, 1),
-            "added_us_per_share": round(slice_bytes * (1 / speed - 1 / bare_speed)),
-            "cpu_us_per_share": round(1e6 * own_cpu / batches), "bare_cpu_us": round(1e6 * bare_cpu / batches),
-            "wait": _percentiles(each), "bare_read": _percentiles(bare_each),
+            "rank_MBps": round(total / own.spent / 1e6), "bare_MBps": round(total / bare.spent / 1e6), "ratio": round(ratios[len(pairs) // 2], 2),
+            "pairs": len(pairs), "quartiles": [round(ratios[len(pairs) * q // 4], 2) for q in (1, 3)], "first_ms": round(1e3 * own.each[0], 1),
+            "us_per_share": round(1e6 * own.spent / batches, 1), "bare_us": round(1e6 * bare.spent / batches, 1),
+            "bare_alone_us": round(1e6 * alone.spent / batches, 1),
+            "cpu_us_per_share": round(1e6 * own.cpu / batches), "bare_cpu_us": round(1e6 * bare.cpu / batches),
+            "wait": _percentiles(own.each), "bare_read": _percentiles(bare.each),
         })
     return results
 
@@ -269,7 +286,7 @@ def main() -> None:
     parser.add_argument("benches", nargs="*", choices=[*BENCHES, []], default=[])
     parser.add_argument("--uri", help="where to make the namespaces (default: a temporary folder)")
     parser.add_argument("--threads", type=int, default=8, help="reads in flight")
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=3, help="at the least")
     parser.add_argument("--slice-bytes", type=int, help="read: only this size of the three")
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--json", action="store_true", help="one JSON line per result")

@@ -190,6 +190,7 @@ class Consumer:
         """The first iteration, read and taken out of the line; None at the end of a closed log."""
         with prefetch.changed:
             while True:
+                prefetch.plan_here()
                 slot = prefetch.front
                 if slot is not None:
                     while not slot.is_done:

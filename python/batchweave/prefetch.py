@@ -10,7 +10,6 @@ from collections import deque
 from functools import partial
 from typing import Any, Callable, TypeVar
 
-from .checksum import CRC_SOURCE
 from .errors import BatchWeaveError, is_error
 from .hedging import NEAR_S, Reading
 from .log import Log
@@ -30,12 +29,12 @@ _ABSENT_S = 0.001
 _LOOK_MIN_S = 0.002
 _LOOK_MAX_S = 0.016
 #: An iteration that takes longer than this is worth threads even from memory: most of it is then copying and checking, which go on
-#: outside the interpreter's lock. On two cores only where checking takes longer than copying does: what threads read ahead leaves the
-#: processor's cache. Seldom looked at again, because looking means to read some without threads.
-_ALONE_S = 0.0002
-_ALONE_AGAIN = 4_096
+#: outside the interpreter's lock. Whoever waits is one of them. Seldom looked at again, because looking means to read some without.
+_ALONE_S = 0.00009
+_ALONE_AGAIN = 512
 _NEAR_THREADS_MAX = 8
-_NEAR_THREADS_MIN = 2 if CRC_SOURCE == "zlib" else 4
+#: So many iterations for each of them are in line while a trainer asks for one after another: more would leave the processor's cache.
+_NEAR_LINE = 4
 _LATE_LOOK_MIN_S = 0.005
 _LATE_LOOK_MAX_S = 0.05
 
@@ -123,7 +122,8 @@ class Prefetch:
         self._held_bytes = 0
         self._finish_s = 0.0
         self._near_threads_max = min(_NEAR_THREADS_MAX, loads_max, _cores())
-        self._alone_s = _ALONE_S if self._near_threads_max >= _NEAR_THREADS_MIN else math.inf
+        self._alone_s = _ALONE_S if self._near_threads_max > 1 else math.inf
+        self._near_line = min(iterations_max, _NEAR_LINE * self._near_threads_max)
         self._taken = 0
         self._asked_at = time.monotonic()
         self._look_s = _LOOK_MIN_S
@@ -140,27 +140,30 @@ class Prefetch:
         threading.Thread(target=self._pump, name="batchweave-prefetch", daemon=True).start()
 
     def _threads_max(self) -> int:
-        if self._is_stopped or not self._reader.is_near or self._finish_s >= NEAR_S:
+        if not self._is_near:
             return _THREADS_MAX
-        if not self._is_quick:
-            return self._near_threads_max
-        return 0 if self._is_attended else 1
+        threads = 1 if self._is_quick else self._near_threads_max
+        return threads - 1 if self._is_attended else threads
+
+    @property
+    def _is_near(self) -> bool:
+        """Reads take microseconds: threads are for using the processors, not for waiting."""
+        return self._reader.is_near and self._finish_s < NEAR_S and not self._is_stopped
 
     @property
     def _is_attended(self) -> bool:
-        """Two threads that read from memory mostly hand the interpreter's lock to each other, and what one reads ahead has left the
-        processor's cache when it is taken: one reads ahead while the trainer computes, and none while it asks for one share after
-        another, and reads them itself."""
-        return time.monotonic() - self._asked_at <= _ABSENT_S and self._is_quick and not self._is_stopped
+        """The trainer asks for one share after another: it plans and reads itself, and no more is read ahead than keeps the other
+        threads busy. What is read further ahead has left the processor's cache when it is taken."""
+        return time.monotonic() - self._asked_at <= _ABSENT_S and self._is_near
 
     @property
     def _is_quick(self) -> bool:
-        """An iteration takes so little that waiting for another thread would take longer."""
-        return self._reader.is_near and self._finish_s < NEAR_S and self._reader.at_once_s < self._alone_s
+        """An iteration takes so little that two threads would mostly hand the interpreter's lock to each other."""
+        return self._reader.at_once_s < self._alone_s and self._is_near
 
     def help(self) -> bool:
         """Does a piece of the work itself instead of waiting for it, where that is quicker. Call without the lock."""
-        call = self._pool.steal() if self._is_quick else None
+        call = self._pool.steal() if self._is_near else None
         if call is None:
             self._pool.wake()  # what was left in line for this thread while it was quick is the others' now
             return False
@@ -193,11 +196,39 @@ class Prefetch:
             return plan, value
         finally:
             if not is_read:
-                # It must be waited for, or something is wrong with it: the line waits, tries again, and says what.
                 with self.changed:
-                    self._row, self._iteration, self._number = plan.row, plan.iteration, self._number - 1
-                    self._asked_at = -math.inf
-                    self._room.notify()
+                    self._unplan(plan)
+
+    def plan_here(self) -> None:
+        """Puts the next iterations in line without the planner, which would have to be woken, where threads are for using the processors
+        and the log is known to hold them. Call with `changed` held."""
+        if 2 * len(self._slots) > self._near_line or self._is_planning or self._is_quick or not self._is_near:
+            return
+        manifest = self._log.head.known
+        while len(self._slots) < self._near_line and not self._is_full and self.failure is None and self.leftover_rows is None:
+            try:
+                plan = self._plan_next()
+            except Exception:
+                self._leave_planning()  # it surfaces after what is in line
+                return
+            if manifest is None or plan.first_step < manifest.trim or plan.last_step >= manifest.end:
+                self._unplan(plan)
+                return
+            self._line_up(Slot(plan, manifest))
+
+    def _unplan(self, plan: IterationPlan) -> None:
+        """It must be waited for, or something is wrong with it: the planner waits, tries again, and says what."""
+        self._row, self._iteration, self._number = plan.row, plan.iteration, self._number - 1
+        self._leave_planning()
+
+    def _leave_planning(self) -> None:
+        self._asked_at = -math.inf
+        self._room.notify()
+
+    def _line_up(self, slot: Slot) -> None:
+        self._slots.append(slot)
+        self._unadmitted.append(slot)
+        self._pool.post(partial(self._prepare, slot))
 
     @property
     def front(self) -> Slot | None:
@@ -215,10 +246,12 @@ class Prefetch:
         self._taken += 1
         if self._taken % _ALONE_AGAIN == 0:
             self._reader.at_once_s = 0.0
+        was_full = self._is_full
         for slot in self._admit():
             self._pool.post(partial(self._fetch, slot))
-        # Half a line at a time where reads are quick: waking the planner for every iteration would cost more than planning it.
-        if 2 * len(self._slots) <= self._iterations_max or not self._reader.is_near or self._pool.is_waiting:
+        # Where reads are quick, waking the planner for every iteration would cost more than planning it: it is told when half a line is
+        # gone, looks itself from then on, and `plan_here` plans meanwhile.
+        if was_full or self._iterations_max - 2 * len(self._slots) in (0, 1) or not self._is_near:
             self._room.notify()
 
     def stop(self) -> None:
@@ -255,11 +288,9 @@ class Prefetch:
                     return
                 slot = Slot(plan, manifest)
                 with self.changed:
-                    self._slots.append(slot)
-                    self._unadmitted.append(slot)
+                    self._line_up(slot)
                     if len(self._slots) == 1:
                         self.changed.notify_all()
-                self._pool.post(partial(self._prepare, slot))
         except _Stopped:
             pass
         except BaseException as error:

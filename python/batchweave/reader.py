@@ -27,7 +27,7 @@ _WASTE_BYTES_MAX = 32 * 1024
 _SHORT_READS_MAX = 4
 #: Larger ranges are read by `fetch`, which hands them memory only as far as the object reaches.
 _AT_ONCE_BYTES_MAX = 16 * 1024 * 1024
-_AT_ONCE_SAMPLES = 8
+_AT_ONCE_SAMPLES = 16
 _OPENED_MAX = 8
 
 
@@ -139,7 +139,7 @@ class SliceReader:
         #: The object opened last, with its descriptor and footer: the next iteration often wants other rows of the same batch. Whoever
         #: lets go of it last closes it.
         self._kept: tuple[Any, Footer, Any] | None = None
-        #: How long `read_at_once` takes: the median of the last few; 0 before.
+        #: How long `read_at_once` takes where nothing disturbs it: the lower quartile of the last few; 0 before.
         self.at_once_s = 0.0
         self._at_once: list[float] = []
         self.stats = ReadStats()
@@ -233,7 +233,7 @@ class SliceReader:
         self.hedger.note(total, spent)
         self._at_once.append(spent)
         if len(self._at_once) >= _AT_ONCE_SAMPLES:
-            self.at_once_s = sorted(self._at_once)[_AT_ONCE_SAMPLES // 2]
+            self.at_once_s = sorted(self._at_once)[_AT_ONCE_SAMPLES // 4]
             self._at_once.clear()
         return slices
 
