@@ -214,7 +214,15 @@ class Prefetch:
             if manifest is None or plan.first_step < manifest.trim or plan.last_step >= manifest.end:
                 self._unplan(plan)
                 return
-            self._line_up(Slot(plan, manifest))
+            slot = Slot(plan, manifest)
+            size = self._reader.bytes_at_once_max(manifest, plan.cells) * (1 + self._copies)
+            if self._unadmitted or size == 0 or (self._held_bytes > 0 and self._held_bytes + size > self._bytes_max):
+                self._line_up(slot)
+                continue
+            slot.held_bytes = size
+            self._held_bytes += size
+            self._slots.append(slot)
+            self._pool.post(partial(self._read, slot))
 
     def _unplan(self, plan: IterationPlan) -> None:
         """It must be waited for, or something is wrong with it: the planner waits, tries again, and says what."""
@@ -398,6 +406,33 @@ class Prefetch:
         slot.error = error
         return True
 
+    def _read(self, slot: Slot) -> None:
+        """`_prepare` and `_fetch` in one, for a slot that was admitted by the size of its objects; any other way out leads to them."""
+        slices = None
+        try:
+            slices = None if self._is_stopped else self._reader.read_at_once(slot.manifest, slot.plan.cells, is_bounded=True)
+            if slices is not None:
+                slot.value = self._hand_over(slot.plan, slices)
+        except BaseException as error:
+            slot.error = error
+        if slices is None and slot.error is None:
+            with self.changed:
+                self._held_bytes -= slot.held_bytes
+                slot.held_bytes = 0
+                before = sum(other.plan.iteration < slot.plan.iteration for other in self._unadmitted)
+                self._unadmitted.insert(before, slot)
+            self._prepare(slot)
+            return
+        self._finish_slot(slot)
+
+    def _finish_slot(self, slot: Slot) -> None:
+        with self.changed:
+            slot.is_done = True
+            if self._slots and self._slots[0] is slot:
+                self.changed.notify_all()
+        if isinstance(slot.error, KeyboardInterrupt):
+            raise slot.error  # it came while the main thread helped
+
     def _prepare(self, slot: Slot, second: Reading | None = None) -> None:
         prepared = failure = None
         reading = self._begin(slot, second)
@@ -420,12 +455,12 @@ class Prefetch:
 
     def _admit(self) -> list[Slot]:
         """Those that may be read now; call with the lock held. Slots are admitted in the order of their iterations, so the
-        bytes that are held belong to iterations that are taken before the next one; when none are held it goes on however
-        large it is. So it cannot get stuck."""
+        bytes that are held belong to iterations that are taken before the next one; when none are held, or it is the first in line, it
+        goes on however large it is. So it cannot get stuck."""
         admitted = []
         while self._unadmitted and (prepared := self._unadmitted[0].prepared) is not None:
             size = prepared.bytes * (1 + self._copies)
-            if self._held_bytes > 0 and self._held_bytes + size > self._bytes_max:
+            if self._held_bytes > 0 and self._held_bytes + size > self._bytes_max and self._unadmitted[0] is not self._slots[0]:
                 break
             slot = self._unadmitted.popleft()
             slot.held_bytes = size
@@ -455,12 +490,7 @@ class Prefetch:
         elif second is not None:
             return
         slot.prepared = None
-        with self.changed:
-            slot.is_done = True
-            if self._slots and self._slots[0] is slot:
-                self.changed.notify_all()
-        if isinstance(slot.error, KeyboardInterrupt):
-            raise slot.error  # it came while the main thread helped
+        self._finish_slot(slot)
 
     def _hand_over(self, plan: IterationPlan, slices: list[Slice]) -> Any:
         if self._finish is None:

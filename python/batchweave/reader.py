@@ -142,6 +142,8 @@ class SliceReader:
         #: How long `read_at_once` takes where nothing disturbs it: the lower quartile of the last few; 0 before.
         self.at_once_s = 0.0
         self._at_once: list[float] = []
+        #: Whether a slice was seen that takes more memory than its object does.
+        self._is_encoded = False
         self.stats = ReadStats()
 
     @property
@@ -218,26 +220,41 @@ class SliceReader:
         self._run_all([partial(read, part, *r) for part in prepared.parts for r in part.ranges])
         return slices
 
-    def read_at_once(self, manifest: Manifest, cells: Sequence[Cell]) -> Slices | None:
+    def bytes_at_once_max(self, manifest: Manifest, cells: Sequence[Cell]) -> int:
+        """What `read_at_once` can need for these cells at most, known before anything is read: the size of their objects. 0: unknown."""
+        if self._open_object is None or self._is_encoded:
+            return 0
+        try:
+            steps = range(cells[0].step, cells[-1].step + 1)
+            return sum(extent[1] for step in steps for extent in self._log.locate(manifest, step).descriptor[EXTENTS])
+        except BatchWeaveError:
+            return 0
+
+    def read_at_once(self, manifest: Manifest, cells: Sequence[Cell], is_bounded: bool = False) -> Slices | None:
         """`prepare` and `fetch` in one, in this thread, where objects can be opened: each is opened once.
 
         None where anything is out of the ordinary, a failure included: `prepare` and `fetch` find out what, try again, and tell.
+        So is a slice that takes more memory than its object does, where that is the bound.
         """
         begun = time.monotonic()
         slices = Slices([None] * len(cells))  # type: ignore[list-item]
         try:
-            total = self._read_all(self._spans(manifest, cells), cells, slices)
+            total = self._read_all(self._spans(manifest, cells, None, is_bounded), cells, slices)
         except (BatchWeaveError, _Unusual):
             return None
         spent = time.monotonic() - begun
         self.hedger.note(total, spent)
+        if is_bounded:
+            return slices  # on several threads, which says little about one
         self._at_once.append(spent)
         if len(self._at_once) >= _AT_ONCE_SAMPLES:
             self.at_once_s = sorted(self._at_once)[_AT_ONCE_SAMPLES // 4]
             self._at_once.clear()
         return slices
 
-    def _spans(self, manifest: Manifest, cells: Sequence[Cell], objects_max: int | None = None) -> Iterator[_Span]:
+    def _spans(
+        self, manifest: Manifest, cells: Sequence[Cell], objects_max: int | None = None, is_bounded: bool = False
+    ) -> Iterator[_Span]:
         """What to read of which object, one after another; neighbours in one read. Raises _Unusual, or what failed."""
         chunks = self._log.spec.chunks
         count = len(cells)
@@ -252,12 +269,15 @@ class SliceReader:
                 last_step = step
                 footer, opened = self._keep(self._log.locate(manifest, step))
             entry = footer.entry(row * chunks + chunk)
-            offset, length, _, _, _ = entry
+            offset, length, _, _, encoding = entry
+            if encoding != 0 and is_bounded:
+                self._is_encoded = True
+                raise _Unusual
             wanted = [(first, entry)]
             first += 1
             while first < count and cells[first].step == step:
                 entry = footer.entry(cells[first].row * chunks + cells[first].chunk)
-                if entry.offset != offset + length or length + entry.length > _AT_ONCE_BYTES_MAX:
+                if entry.offset != offset + length or length + entry.length > _AT_ONCE_BYTES_MAX or entry.encoding != encoding:
                     break
                 wanted.append((first, entry))
                 length += entry.length
