@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Sequence
 
@@ -28,7 +29,7 @@ from .ids import random_id
 from .keys import batch_key, manifest_key
 from .log import Log
 from .namespace import Namespace, create_namespace, open_namespace
-from .store import open_store
+from .store import Store, open_store
 from .threads import Pool
 
 MEBI = 1024 * 1024
@@ -80,15 +81,19 @@ class _Turn(NamedTuple):
     cpu: float
 
 
+def _keep_range(kept: deque[Any], store: Store, key: str, length: int) -> None:
+    kept.append(store.get_range(key, 0, length))
+
+
 def _bare_calls(namespace: Namespace, slice_bytes: int, kept: int) -> list[Callable[[], Any]]:
     """Row 0 of every batch by plain range reads: no log, no slice table, no checksum. The last few results are kept."""
     manifest = namespace.log.head.jump()
     ahead: deque[Any] = deque(maxlen=kept)
-    calls = []
+    calls: list[Callable[[], Any]] = []
     for step in range(manifest.trim, manifest.end):
         place = namespace.log.locate(manifest, step)
         key = batch_key(place.descriptor, 0)
-        calls.append(lambda k=key, s=place.store: ahead.append(s.get_range(k, 0, slice_bytes)))
+        calls.append(partial(_keep_range, ahead, place.store, key, slice_bytes))
     return calls
 
 
