@@ -11,11 +11,12 @@ from .errors import BatchWeaveError, invalid
 from .log import Log
 from .manifest import Manifest
 from .mesh import Place
-from .prefetch import Prefetch, describe_wait, reclaimed
+from .prefetch import Prefetch
 from .projection import IterationPlan, Projection, RowsPerRank
 from .reader import Slice, SliceReader
 from .share import Share
 from .stored_json import SAFE_INTEGER_MAX
+from .waiting import describe_wait, reclaimed
 
 _STARVATION_LOOK_S = 2.0
 

@@ -16,7 +16,9 @@ from .log import Log
 from .manifest import Manifest
 from .projection import IterationPlan, Projection
 from .reader import Prepared, Slice, SliceReader
+from .slot import Slot
 from .threads import Pool
+from .waiting import reclaimed
 
 T = TypeVar("T")
 
@@ -39,39 +41,8 @@ _LATE_LOOK_MIN_S = 0.005
 _LATE_LOOK_MAX_S = 0.05
 
 
-def reclaimed(row: int, manifest: Manifest, rows: int) -> BatchWeaveError:
-    """RECLAIMED: the rows wanted are behind the trim."""
-    oldest = manifest.trim * rows
-    return BatchWeaveError(
-        "RECLAIMED",
-        f"Row {row} (step {row // rows}) was reclaimed; the oldest row left is {oldest} (step {manifest.trim}). Start from a "
-        'checkpoint that is still held, or from "earliest".',
-        {"row": row, "oldestRow": oldest, "trim": manifest.trim, "version": manifest.version},
-    )
-
-
 class _Stopped(Exception):
     """The prefetch was stopped; never seen outside."""
-
-
-class Slot:
-    """An iteration that is being read or waits to be taken."""
-
-    __slots__ = ("plan", "manifest", "prepared", "is_prepared", "held_bytes", "value", "error", "is_done", "reading", "attempts", "is_claimed")
-
-    def __init__(self, plan: IterationPlan, manifest: Manifest) -> None:
-        self.plan = plan
-        self.manifest = manifest
-        self.prepared: Prepared | None = None
-        self.is_prepared = False
-        self.held_bytes = 0
-        self.value: Any = None
-        self.error: BaseException | None = None
-        self.is_done = False
-        #: The first attempt at what is being read now, and how many of them are under way.
-        self.reading: Reading | None = None
-        self.attempts = 0
-        self.is_claimed = False
 
 
 class Prefetch:
@@ -124,6 +95,7 @@ class Prefetch:
         self._near_threads_max = min(_NEAR_THREADS_MAX, loads_max, _cores())
         self._alone_s = _ALONE_S if self._near_threads_max > 1 else math.inf
         self._near_line = min(iterations_max, _NEAR_LINE * self._near_threads_max)
+        self._near_line_min = max(0, self._near_line - self._near_threads_max)
         self._taken = 0
         self._asked_at = time.monotonic()
         self._look_s = _LOOK_MIN_S
@@ -202,7 +174,7 @@ class Prefetch:
     def plan_here(self) -> None:
         """Puts the next iterations in line without the planner, which would have to be woken, where threads are for using the processors
         and the log is known to hold them. Call with `changed` held."""
-        if 2 * len(self._slots) > self._near_line or self._is_planning or self._is_quick or not self._is_near:
+        if len(self._slots) > self._near_line_min or self._is_planning or self._is_quick or not self._is_near:
             return
         manifest = self._log.head.known
         while len(self._slots) < self._near_line and not self._is_full and self.failure is None and self.leftover_rows is None:
@@ -519,43 +491,3 @@ class Prefetch:
 def _cores() -> int:
     """Those this process may use, where the system tells."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def describe_wait(log: Log, manifest: Manifest, wanted: IterationPlan, waited: float) -> BatchWeaveError:
-    """WAIT_TIMEOUT: it must tell an operator whom to look at."""
-    missing = max(manifest.end, wanted.first_step)
-    idle = max(0.0, time.time() - manifest.commit["time"] / 1_000)
-    until = f" to {wanted.last_step}" if wanted.last_step > missing else ""
-    lane = None
-    if log.spec.lanes is not None:
-        lane = f"lane-{(manifest.end - log.spec.first_own_step) % log.spec.lanes}"
-    return BatchWeaveError(
-        "WAIT_TIMEOUT",
-        f"Waited {_seconds(waited)} for step {missing}{until} (iteration {wanted.iteration}): the head is version "
-        f"{manifest.version} with {f'steps up to {manifest.end - 1}' if manifest.end else 'no step yet'}, and nothing was committed for "
-        f"{_seconds(idle)}. "
-        f"{_describe_producers(manifest)} {_hint(manifest, lane)}",
-        {"missing": missing, "lastStep": wanted.last_step, "iteration": wanted.iteration, "version": manifest.version},
-    )
-
-
-def _describe_producers(manifest: Manifest) -> str:
-    if not manifest.producers:
-        return "No producer has ever opened this namespace."
-    latest = sorted(manifest.producers.items(), key=lambda item: -item[1][3])[:5]
-    more = len(manifest.producers) - len(latest)
-    named = ", ".join(f"{producer} (version {state[3]})" for producer, state in latest)
-    return f"Producers, by their last commit: {named}{f' and {more} more' if more else ''}."
-
-
-def _hint(manifest: Manifest, lane: str | None) -> str:
-    if lane is None:
-        return "Check that producers run and can write, raise wait_timeout if they are slow, or close the log if it is complete."
-    waiting = f"{len(manifest.waiting)} batches of other lanes wait behind it. " if manifest.waiting else ""
-    seen = manifest.producers.get(lane)
-    state = f"committed last at version {seen[3]}" if seen else "has never committed"
-    return f"{waiting}The missing step is {lane}'s, which {state}: restart its producer or let another process open {lane}."
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.1f} s" if value < 10 else f"{round(value)} s"
