@@ -14,21 +14,22 @@ import { median } from "./harness/statistics.js";
 import { WorkerProcess } from "./harness/worker-process.js";
 
 export const summary =
-  "producer processes against the bare store [--payloads 100e3,1e6,10e6] [--producers 1,4] [--rounds 4] [--seconds 4] [--store file|s3] [--folder DIR]";
+  "producer processes against the bare store [--payloads 100e3,1e6,10e6] [--producers 1,4] [--rounds 4] [--seconds 6] [--store file|s3] [--folder DIR]";
 
 const slices = 8;
 const uploadsInFlight = 8;
-/** Bytes of one round at most: the disk holds all rounds of a cell. */
-const roundBytesMax = 4.5e9;
+/** Bytes of one round at most. A folder is emptied after each round; a server's disk holds all rounds of a cell. */
+const roundBytesMax = { file: 12e9, s3: 4.5e9 };
 /**
  * Batches of each producer before anything is measured: code that runs for days is not to be measured while it is being compiled. Small ones first,
- * which fill no disk however many producers there are, then some as they will be.
+ * which take no time, then some as they will be.
  */
 const smallWarmBatches = 4_000;
 /** Of all producers together: at so many they take a minute. */
 const allSmallWarmBatches = 64_000;
-const warmBatches = 500;
-const serverWarmBytesMax = 2e9;
+const warmBatches = { file: 1_000, s3: 500 };
+/** Of all producers together. A server on the same cores takes minutes for what a folder takes in seconds. */
+const warmBytesMax = { file: 32e9, s3: 2e9 };
 
 interface Cell {
   readonly payloadBytes: number;
@@ -86,13 +87,13 @@ class Crew {
 }
 
 /** How many batches of each producer fill a round: each try is sized by the one before, and the first ones also make the folders. */
-async function roundBatches(cell: Cell, crew: Crew): Promise<number> {
+async function roundBatches(cell: Cell, place: BenchPlace, crew: Crew): Promise<number> {
   const { producers, payloadBytes } = cell;
   let batches = 4 * uploadsInFlight;
   let fastest = 0;
   for (let i = 0; i < 3; i++) {
     const { seconds } = await crew.all({ kind: "bare", batches, round: 0 });
-    const most = roundBytesMax / payloadBytes / producers;
+    const most = roundBytesMax[place.kind] / payloadBytes / producers;
     // By the fastest: a disk that was busy for a moment must not make the rounds so short that their end is all one sees.
     fastest = Math.max(fastest, batches / seconds);
     batches = Math.max(uploadsInFlight, Math.ceil(Math.min(most, fastest * cell.seconds)));
@@ -101,22 +102,29 @@ async function roundBatches(cell: Cell, crew: Crew): Promise<number> {
 }
 
 async function warmUp(cell: Cell, place: BenchPlace, crew: Crew, kind: "bare" | "log"): Promise<void> {
-  // A server on the same cores takes minutes for what a folder takes in seconds.
-  const bytesMax = place.kind === "s3" ? serverWarmBytesMax : roundBytesMax;
-  const batches = Math.min(warmBatches, Math.ceil(bytesMax / cell.payloadBytes / cell.producers));
-  const small = Math.min(smallWarmBatches, Math.ceil(allSmallWarmBatches / cell.producers));
+  const { payloadBytes, producers } = cell;
+  const small = Math.min(smallWarmBatches, Math.ceil(allSmallWarmBatches / producers));
   await crew.all({ kind, batches: small, round: 0, isSmall: true });
-  await crew.all({ kind, batches, round: 0 });
+  let left = Math.min(warmBatches[place.kind], Math.ceil(warmBytesMax[place.kind] / payloadBytes / producers));
+  const most = Math.ceil(roundBytesMax[place.kind] / payloadBytes / producers);
+  for (; left > 0; left -= most) {
+    await crew.all({ kind, batches: Math.min(left, most), round: 0 });
+    await place.empty(nameOf(cell));
+  }
+}
+
+function nameOf({ payloadBytes, producers }: Cell): string {
+  return `${payloadBytes}-${producers}`;
 }
 
 async function measure(cell: Cell, place: BenchPlace, report: Report): Promise<void> {
   const { payloadBytes, producers } = cell;
-  const name = `${payloadBytes}-${producers}`;
+  const name = nameOf(cell);
   await createNamespace(place.uri(`${name}/log`), { grid: { rows: slices, chunks: 1 } });
   const crew = Crew.start(cell, place, name);
   try {
     await crew.all({ kind: "open" });
-    const batches = await roundBatches(cell, crew);
+    const batches = await roundBatches(cell, place, crew);
     const payload = batches * producers * payloadBytes;
     const bare: number[] = [];
     const log: number[] = [];
@@ -127,10 +135,10 @@ async function measure(cell: Cell, place: BenchPlace, report: Report): Promise<v
     const cpu = { bare: [] as number[], log: [] as number[] };
     for (const kind of ["bare", "log"] as const) await warmUp(cell, place, crew, kind);
     for (let round = 1; round <= cell.rounds; round++) {
-      // Whoever comes second finds the disk's burst spent: so they take turns in that too. Nothing is deleted meanwhile: ext4 passes over every
-      // inode deleted in the last minute before it takes a free one, which would cost whoever writes where more was deleted.
+      // Whoever comes second finds the disk's burst spent: so they take turns in that too.
       for (const kind of round % 2 === 1 ? (["bare", "log"] as const) : (["log", "bare"] as const)) {
         const done = await crew.all({ kind, batches, round });
+        await place.empty(name);
         const { seconds, bytesSent } = done;
         (kind === "log" ? log : bare).push(payload / 1e6 / seconds);
         cpu[kind].push(done.cpuSeconds / (payload / 1e9));
@@ -177,10 +185,10 @@ export async function run(args: string[]): Promise<void> {
           payloadBytes,
           producers,
           rounds: number(options.rounds, 4),
-          seconds: number(options.seconds, 4),
+          seconds: number(options.seconds, 6),
         };
         await measure(cell, place, report);
-        await place.sweep(`${payloadBytes}-${producers}`, "");
+        await place.sweep(nameOf(cell), "");
       }
   });
   report.end();

@@ -50,6 +50,9 @@ export const trailerBytes = 80;
 /** Stored bytes of a slice at most. */
 export const sliceBytesMax = 0xffff_ffff;
 const magic = "TGB1";
+/** Objects of so many bytes and above are padded to whole blocks. */
+const paddedBytesMin = 262_144;
+const blockBytes = 4_096;
 
 /** A slice ready to be stored. */
 export interface StoredSlice {
@@ -81,13 +84,8 @@ export function encodeExtent(
   metadata: BatchMetadata,
   lineage?: Uint8Array,
 ): EncodedExtent {
-  const table = new DataView(new ArrayBuffer(slices.length * entryBytes));
-  let offset = 0;
-  slices.forEach((slice, i) => {
-    writeEntry(table, i * entryBytes, offset, slice);
-    offset += slice.bytes.length;
-  });
   const body = slices.filter((s) => s.bytes.length > 0).map((s) => s.bytes);
+  let offset = slices.reduce((sum, s) => sum + s.bytes.length, 0);
   let described: BatchMetadata = {
     producer: name.producer,
     epoch: name.epoch,
@@ -100,59 +98,68 @@ export function encodeExtent(
     body.push(lineage);
     offset += lineage.length;
   }
-  const metadataBytes = Buffer.from(JSON.stringify(described));
-  const tableBytes = new Uint8Array(table.buffer);
-  const tableOffset = offset + metadataBytes.length;
-  const trailer = encodeTrailer(namespace, name, place, {
-    metadataOffset: offset,
-    metadataBytes,
-    tableOffset,
-    tableBytes,
-  });
-  body.push(metadataBytes, tableBytes, trailer);
+  const text = JSON.stringify(described);
+  const endBytes = slices.length * entryBytes + trailerBytes;
+  const metadataBytes = paddedLength(offset, Buffer.byteLength(text), endBytes);
+  const ending = Buffer.alloc(metadataBytes + endBytes, " ");
+  ending.write(text);
+  const table = ending.subarray(metadataBytes, -trailerBytes);
+  writeTable(table, slices);
+  const metadataBlock = { offset, length: metadataBytes, crc: crc32(ending.subarray(0, metadataBytes)) };
+  writeTrailer(ending.subarray(-trailerBytes), namespace, name, place, metadataBlock, table);
+  body.push(ending);
   return {
     body,
     entry: {
       cells: slices.length,
-      size: tableOffset + tableBytes.length + trailerBytes,
-      table: tableOffset,
-      check: footerCheck(Buffer.concat([tableBytes, trailer])),
+      size: offset + ending.length,
+      table: offset + metadataBytes,
+      check: footerCheck(ending.subarray(metadataBytes)),
     },
   };
 }
 
-function writeEntry(table: DataView, at: number, offset: number, slice: StoredSlice): void {
-  table.setBigUint64(at, BigInt(offset), true);
-  table.setUint32(at + 8, slice.bytes.length, true);
-  table.setUint32(at + 12, slice.crc ?? crc32(slice.bytes), true);
-  table.setUint32(at + 16, slice.rawLength, true);
-  table.setUint32(at + 20, slice.encoding, true);
+/** Bytes of the metadata with the spaces behind it: those of large objects end with a whole block, which disks take in one write. */
+function paddedLength(offset: number, length: number, endBytes: number): number {
+  const size = offset + length + endBytes;
+  return size < paddedBytesMin ? length : length + ((blockBytes - (size % blockBytes)) % blockBytes);
 }
 
-interface Blocks {
-  metadataOffset: number;
-  metadataBytes: Uint8Array;
-  tableOffset: number;
-  tableBytes: Uint8Array;
+function writeTable(table: Buffer, slices: readonly StoredSlice[]): void {
+  let offset = 0;
+  slices.forEach((slice, i) => {
+    const at = i * entryBytes;
+    table.writeBigUInt64LE(BigInt(offset), at);
+    table.writeUInt32LE(slice.bytes.length, at + 8);
+    table.writeUInt32LE(slice.crc ?? crc32(slice.bytes), at + 12);
+    table.writeUInt32LE(slice.rawLength, at + 16);
+    table.writeUInt32LE(slice.encoding, at + 20);
+    offset += slice.bytes.length;
+  });
 }
 
-function encodeTrailer(namespace: string, name: BatchName, place: ExtentPlace, blocks: Blocks): Uint8Array {
-  const bytes = Buffer.alloc(trailerBytes);
-  bytes.writeBigUInt64LE(BigInt(blocks.metadataOffset), 0);
-  bytes.writeUInt32LE(blocks.metadataBytes.length, 8);
-  bytes.writeUInt32LE(crc32(blocks.metadataBytes), 12);
-  bytes.writeBigUInt64LE(BigInt(blocks.tableOffset), 16);
-  bytes.writeUInt32LE(blocks.tableBytes.length, 24);
-  bytes.writeUInt32LE(crc32(blocks.tableBytes), 28);
+function writeTrailer(
+  bytes: Buffer,
+  namespace: string,
+  name: BatchName,
+  place: ExtentPlace,
+  metadata: Block,
+  table: Buffer,
+): void {
+  bytes.writeBigUInt64LE(BigInt(metadata.offset), 0);
+  bytes.writeUInt32LE(metadata.length, 8);
+  bytes.writeUInt32LE(metadata.crc, 12);
+  bytes.writeBigUInt64LE(BigInt(metadata.offset + metadata.length), 16);
+  bytes.writeUInt32LE(table.length, 24);
+  bytes.writeUInt32LE(crc32(table), 28);
   uuidBytes(namespace).copy(bytes, 32);
   bytes.writeUInt32LE(place.firstCell, 48);
-  bytes.writeUInt32LE(blocks.tableBytes.length / entryBytes, 52);
+  bytes.writeUInt32LE(table.length / entryBytes, 52);
   bytes.writeUInt32LE(place.extent, 56);
   bytes.writeUInt32LE(formatVersion, 60);
   identity(name, place.extent).copy(bytes, 64);
   bytes.writeUInt32LE(crc32(bytes.subarray(0, 72)), 72);
   bytes.write(magic, 76, "latin1");
-  return bytes;
 }
 
 function uuidBytes(uuid: string): Buffer {

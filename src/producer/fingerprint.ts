@@ -1,6 +1,6 @@
 /** Tells, almost for free, whether a buffer is still what it was. */
 
-const windows = 8;
+const windows = 3;
 const windowBytes = 16;
 
 /**

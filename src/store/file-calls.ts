@@ -13,9 +13,13 @@ export const writeFlags: number = fs.constants.O_WRONLY | fs.constants.O_CREAT |
  * the event loop between. 0 elsewhere than on Linux: macOS means less by it than by a sync.
  */
 export const durableWriteFlags: number = process.platform === "linux" ? writeFlags | fs.constants.O_DSYNC : 0;
-/** Write an open file past the kernel's cache. 0 elsewhere than on Linux. */
-export const directWriteFlags: number =
-  process.platform === "linux" ? fs.constants.O_WRONLY | fs.constants.O_DIRECT : 0;
+/** As {@link writeFlags}, past the kernel's cache. 0 elsewhere than on Linux. */
+export const directWriteFlags: number = process.platform === "linux" ? writeFlags | fs.constants.O_DIRECT : 0;
+/** Both. */
+export const durableDirectWriteFlags: number = directWriteFlags | durableWriteFlags;
+/** Write more to an open file, through the cache; a write returns when its bytes are durable, or before. */
+export const durableAppendFlags: number = fs.constants.O_WRONLY | (fs.constants.O_DSYNC ?? 0);
+export const appendFlags: number = fs.constants.O_WRONLY;
 /** Make a file unless it is there; a symbolic link in its place is not followed. */
 export const touchFlags: number = fs.constants.O_WRONLY | fs.constants.O_CREAT | fs.constants.O_NOFOLLOW;
 const directoryFlags = fs.constants.O_RDONLY | fs.constants.O_DIRECTORY;

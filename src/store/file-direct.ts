@@ -3,9 +3,19 @@
  * out again: a training reads them on other machines, and once.
  *
  * O_DIRECT takes whole blocks from aligned memory only. So the bytes pass through an area of such memory, and what is left at the end goes through
- * the cache. Where the file system refuses direct writes, everything does.
+ * the cache: batches end with a whole block, and have nothing left. Where the file system refuses direct writes, everything goes through the cache.
  */
-import { closeFileNow, directWriteFlags, openFileNow, writeOnce } from "./file-calls.js";
+import {
+  appendFlags,
+  closeFileNow,
+  directWriteFlags,
+  durableAppendFlags,
+  durableDirectWriteFlags,
+  openFileNow,
+  vectorsMax,
+  writeFully,
+  writeOnce,
+} from "./file-calls.js";
 import { errno } from "./file-error.js";
 
 /** A multiple of what devices ask for. Where one asks for more, it refuses the first write. */
@@ -17,45 +27,74 @@ const areaBytes = 4 * 1024 * 1024;
 export class DirectWrites {
   readonly #atOnce: number;
   #areas: Uint8Array[] | undefined;
+  #isRefused = false;
 
   constructor(atOnce: number) {
     this.#atOnce = atOnce;
   }
 
-  /** Writes as much of `parts` as it can to the new, open file `target`; resolves to how much that was. It is not durable yet. */
-  async write(target: number, parts: readonly Uint8Array[]): Promise<number> {
+  /** How to open a new file of so many bytes; undefined where direct writes are refused. */
+  flags(bytes: number): number | undefined {
+    if (this.#isRefused) return undefined;
     this.#areas ??= alignedAreas(this.#atOnce);
-    const area = this.#areas.pop();
+    if (this.#areas.length === 0) return undefined;
+    return isOneWrite(bytes) ? durableDirectWriteFlags : directWriteFlags;
+  }
+
+  /** The file system takes no direct writes, as opening a file with {@link flags} has shown. */
+  refuse(): void {
+    this.#isRefused = true;
+  }
+
+  /**
+   * Writes as much of `parts` as it can to the new file `target`, opened with {@link flags}; resolves to how much that was. All of it, at `bytes`, is
+   * durable if {@link isOneWrite}.
+   */
+  async write(target: number, parts: readonly Uint8Array[]): Promise<number> {
+    const area = this.#areas?.pop();
     if (!area) return 0;
     try {
-      const written = await writeBlocks(target, parts, area);
-      this.#areas.push(area);
-      return written;
+      return await writeBlocks(target, parts, area);
     } catch (e) {
       // Whatever is wrong, the ordinary write that follows says it. EINVAL is a refusal of all direct writes.
-      if (errno(e) === "EINVAL") this.#areas.length = 0;
-      else this.#areas.push(area);
+      if (errno(e) === "EINVAL") this.#isRefused = true;
       return 0;
+    } finally {
+      this.#areas?.push(area);
     }
   }
 }
 
-/** Writes the whole blocks of `parts`; resolves to how many bytes that were, fewer when the disk took fewer. */
-async function writeBlocks(target: number, parts: readonly Uint8Array[], area: Uint8Array): Promise<number> {
+/** Whether one write takes all of an object of so many bytes. */
+export function isOneWrite(bytes: number): boolean {
+  return bytes <= areaBytes && bytes % blockBytes === 0;
+}
+
+/** Writes all but the first `done` bytes of `parts` through the cache; resolves to whether they, and what was there before, are durable. */
+export async function writeRest(target: number, parts: readonly Uint8Array[], done: number): Promise<boolean> {
+  const rest = parts.reduce((sum, part) => sum + part.byteLength, -done);
+  const isDurable = rest < areaBytes && parts.length <= vectorsMax;
   // The same file once more. Under its name there may be another by now, and that one must not be written.
-  const fd = openFileNow(`/proc/self/fd/${target}`, directWriteFlags);
+  const fd = openFileNow(`/proc/self/fd/${target}`, isDurable ? durableAppendFlags : appendFlags);
   try {
-    let done = 0;
-    for (const filled of fill(area, parts)) {
-      const blocks = filled - (filled % blockBytes);
-      const written = blocks === 0 ? 0 : await writeOnce(fd, [area.subarray(0, blocks)], done);
-      done += written - (written % blockBytes);
-      if (written < area.byteLength) break;
-    }
-    return done;
+    await writeFully(fd, parts, done);
+    // open(2): a durable write ends as if fdatasync(2) followed, so it takes what was written directly along.
+    return isDurable && rest > 0;
   } finally {
     closeFileNow(fd);
   }
+}
+
+/** Writes the whole blocks of `parts`; resolves to how many bytes that were, fewer when the disk took fewer. */
+async function writeBlocks(fd: number, parts: readonly Uint8Array[], area: Uint8Array): Promise<number> {
+  let done = 0;
+  for (const filled of fill(area, parts)) {
+    const blocks = filled - (filled % blockBytes);
+    const written = blocks === 0 ? 0 : await writeOnce(fd, [area.subarray(0, blocks)], done);
+    done += written - (written % blockBytes);
+    if (written < area.byteLength) break;
+  }
+  return done;
 }
 
 /** Copies `parts` into `area`, as much as it holds at a time; yields how much it holds, each time to be taken out before the next. */

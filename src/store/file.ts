@@ -31,7 +31,7 @@ import {
   writeFlags,
   writeFully,
 } from "./file-calls.js";
-import { DirectWrites } from "./file-direct.js";
+import { DirectWrites, isOneWrite, writeRest } from "./file-direct.js";
 import { Directories } from "./file-directories.js";
 import { errno, fileError, tolerate } from "./file-error.js";
 import { BulkLanes } from "./file-lanes.js";
@@ -365,18 +365,23 @@ export class FileStore implements ObjectStore {
     // Several writes would each wait for the disk: those are synced once, at their end.
     const syncsItself = mustSync && durableWriteFlags !== 0 && parts.length <= vectorsMax && bytes <= writeBytesMax;
     const flags = syncsItself ? durableWriteFlags : writeFlags;
-    const fd = await this.#inDirectory(path, undefined, () => openFile(path, flags));
+    const { fd, isDirect } = await this.#openNew(
+      path,
+      flags,
+      isBulk && mustSync ? this.#direct.flags(bytes) : undefined,
+    );
     const temp = new TempFile(path, fd, isNamed);
     try {
       const write = async (): Promise<void> => {
-        const direct = isBulk && mustSync ? await this.#direct.write(fd, parts) : 0;
+        const direct = isDirect ? await this.#direct.write(fd, parts) : 0;
         signal?.throwIfAborted();
         // Nobody looks for the name before the call has returned: it need not wait for the bytes.
         const named = isNamed ? this.#directories.sync(directory) : ready;
         named.catch(() => {}); // told below, when nothing is being written any more
-        await writeFully(fd, parts, direct);
-        // open(2): a durable write ends as if fdatasync(2) followed, so it takes what was written directly along.
-        if (mustSync && (!syncsItself || direct === bytes)) await syncData(fd);
+        let isDurable = syncsItself;
+        if (!isDirect) await writeFully(fd, parts);
+        else isDurable = direct === bytes ? isOneWrite(bytes) : await writeRest(fd, parts, direct);
+        if (mustSync && !isDurable) await syncData(fd);
         await named;
         // Without a sync, only close(2) reports a write that a network file system or a quota refused late.
         if (!mustSync) await temp.close();
@@ -387,6 +392,21 @@ export class FileStore implements ObjectStore {
     } catch (e) {
       await temp.drop();
       throw e;
+    }
+  }
+
+  /** Opens a new file, with `direct` if given and possible. */
+  async #openNew(path: string, flags: number, direct: number | undefined): Promise<{ fd: number; isDirect: boolean }> {
+    const open = (how: number): Promise<number> => this.#inDirectory(path, undefined, () => openFile(path, how));
+    if (direct === undefined) return { fd: await open(flags), isDirect: false };
+    try {
+      return { fd: await open(direct), isDirect: true };
+    } catch (e) {
+      if (errno(e) !== "EINVAL") throw e;
+      // open(2): the file may be there all the same.
+      this.#direct.refuse();
+      await unlinkFile(path).catch(() => {});
+      return { fd: await open(flags), isDirect: false };
     }
   }
 

@@ -138,6 +138,22 @@ describe("a batch object", () => {
     );
   });
 
+  test("a large one is whole blocks of 4 KiB, padded behind its metadata; a small one is not padded", () => {
+    fc.assert(
+      fc.property(batch, fc.integer({ min: 250_000, max: 270_000 }), (b, length) => {
+        const slices = [...b.slices, new Uint8Array(length).fill(7)];
+        const large = { ...b, slices, ...stored({ ...b, slices }) };
+        expect(audit(large, large.bytes).metadata).toMatchObject(b.metadata);
+        const trailer = decodeTrailer(large.bytes.subarray(-trailerBytes), b.key, b.namespace);
+        const text = large.bytes.toString("utf8", trailer.metadata.offset, trailer.tableOffset);
+        const padding = text.length - text.trimEnd().length;
+        expect(padding).toBeLessThan(4_096);
+        if (large.bytes.length - padding < 262_144) expect(padding).toBe(0);
+        else expect(large.bytes.length % 4_096).toBe(0);
+      }),
+    );
+  });
+
   test("uploaded again under a new name is the same bytes", () => {
     fc.assert(
       fc.property(batch, any.batchName, (b, { base, attempt }) => {

@@ -3,11 +3,11 @@
  * write can follow; and a file system that takes no direct writes is asked once.
  * Method: files written by the class itself and read back; lengths around blocks and areas; a file of /proc, which refuses direct writes.
  */
-import { closeSync, openSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
+import { closeSync, constants, openSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { systemEnv } from "../../src/env/index.js";
-import { DirectWrites } from "../../src/store/file-direct.js";
+import { DirectWrites, isOneWrite, writeRest } from "../../src/store/file-direct.js";
 import { openFileStore } from "../../src/store/index.js";
 import { noise } from "./conformance.js";
 import { makeFolder, removeFolder } from "./temporary-folder.js";
@@ -30,8 +30,8 @@ function parts(body: Uint8Array): Uint8Array[] {
 }
 
 const open: number[] = [];
-function opened(path: string): number {
-  const fd = openSync(path, "w");
+function opened(path: string, flags: number | undefined): number {
+  const fd = openSync(path, flags ?? "w");
   open.push(fd);
   return fd;
 }
@@ -40,9 +40,20 @@ const lengths = [2 * block, 300_000, 1_000_000, area - 1, area, area + 1, 2 * ar
 test.runIf(process.platform === "linux").each(lengths)("whole blocks of %i bytes", async (length) => {
   const body = noise(length);
   const path = join(folder, "object");
-  const written = await new DirectWrites(1).write(opened(path), parts(body));
+  const direct = new DirectWrites(1);
+  const fd = opened(path, direct.flags(length));
+  const written = await direct.write(fd, parts(body));
   expect(written).toBe(length - (length % block));
   expect(Buffer.compare(readFileSync(path), body.subarray(0, written))).toBe(0);
+  expect(await writeRest(fd, parts(body), written)).toBe(written < length);
+  expect(Buffer.compare(readFileSync(path), body)).toBe(0);
+});
+
+test.runIf(process.platform === "linux")("what one write takes is durable by that write, and nothing else", () => {
+  const direct = new DirectWrites(1);
+  const durable = lengths.filter((length) => ((direct.flags(length) ?? 0) & constants.O_DSYNC) === constants.O_DSYNC);
+  expect(durable).toEqual([2 * block, area]);
+  expect(lengths.filter(isOneWrite)).toEqual(durable);
 });
 
 test.each(lengths)("an object of %i bytes, in place, renamed and created", async (length) => {
@@ -67,26 +78,32 @@ test("more at a time than there are areas, and none of them mixed up", async () 
 
 test.runIf(process.platform === "linux")("only the file that is open, whatever has its name by now", async () => {
   const path = join(folder, "object");
-  const fd = opened(path);
+  const direct = new DirectWrites(1);
+  const body = noise(2 * block + 1);
+  const fd = opened(path, direct.flags(body.length));
   renameSync(path, join(folder, "moved"));
   writeFileSync(path, "another's");
-  const body = noise(2 * block);
-  expect(await new DirectWrites(1).write(fd, [body])).toBe(2 * block);
+  expect(await direct.write(fd, [body])).toBe(2 * block);
+  await writeRest(fd, [body], 2 * block);
   expect(readFileSync(path, "utf8")).toBe("another's");
   expect(Buffer.compare(readFileSync(join(folder, "moved")), body)).toBe(0);
 });
 
 test.runIf(process.platform === "linux")("refused once, never tried again", async () => {
   const direct = new DirectWrites(2);
-  expect(await direct.write(opened("/proc/self/comm"), [noise(2 * block)])).toBe(0);
-  expect(await direct.write(opened(join(folder, "object")), [noise(2 * block)])).toBe(0);
+  expect(direct.flags(block)).toBeDefined();
+  // It answers EINVAL to what is no number, as a device does to blocks that are too small for it.
+  expect(await direct.write(opened("/proc/self/oom_score_adj", undefined), [noise(block)])).toBe(0);
+  expect(direct.flags(block)).toBeUndefined();
 });
 
 test.runIf(process.platform === "linux")(
   "another failure is left to the ordinary write, and is no refusal",
   async () => {
     const direct = new DirectWrites(1);
+    expect(direct.flags(2 * block)).toBeDefined();
     expect(await direct.write(-1, [noise(2 * block)])).toBe(0);
-    expect(await direct.write(opened(join(folder, "object")), [noise(2 * block)])).toBe(2 * block);
+    const fd = opened(join(folder, "object"), direct.flags(2 * block));
+    expect(await direct.write(fd, [noise(2 * block)])).toBe(2 * block);
   },
 );

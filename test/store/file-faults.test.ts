@@ -14,7 +14,7 @@ import { bytes, listAll, noise } from "./conformance.js";
 import { makeFolder, removeFolder } from "./temporary-folder.js";
 
 type Call = "open" | "write" | "writev" | "fdatasync" | "fsync" | "close" | "link" | "rename" | "unlink" | "mkdir";
-type Fault = (path: string) => { errno: string; after?: boolean } | undefined;
+type Fault = (path: string, flags: unknown) => { errno: string; after?: boolean } | undefined;
 type AnyCall = (...args: unknown[]) => void;
 
 const originals = new Map<Call, AnyCall>();
@@ -40,7 +40,8 @@ function watch(name: Call): void {
     const path = typeof args[0] === "number" ? (paths.get(args[0]) ?? "?") : shorten(String(args[0]));
     const target = name === "link" || name === "rename" ? shorten(String(args[1])) : path;
     const isDurableWrite = name.startsWith("write") && durable.has(args[0]);
-    const fault = faults[name]?.(target) ?? (isDurableWrite ? faults.fdatasync?.(target) : undefined);
+    const fault =
+      faults[name]?.(target, args[1]) ?? (isDurableWrite ? faults.fdatasync?.(target, undefined) : undefined);
     const error = Object.assign(new Error(`${fault?.errno}: planted`), { code: fault?.errno, syscall: name });
     if (fault && !fault.after) return queueMicrotask(() => callback(error));
     if (name === "open") log.push(`begin open ${target}`);
@@ -81,7 +82,7 @@ beforeEach(() => {
     fs.unlinkSync = unlinkNow;
     fs.openSync = openNow;
   };
-  // Folders are opened without a thread, to be synced, and files a second time, to be written past the cache.
+  // Folders are opened without a thread, to be synced, and files a second time, for what is left when all blocks were written past the cache.
   fs.openSync = (path, ...rest) => {
     const again = /^\/proc\/self\/fd\/(\d+)$/.exec(String(path));
     const target = again ? (paths.get(Number(again[1])) ?? "?") : shorten(String(path));
@@ -89,7 +90,7 @@ beforeEach(() => {
     const fd = openNow(path, ...rest);
     log.push(`open ${target}`);
     paths.set(fd, target);
-    durable.delete(fd);
+    durable[(Number(rest[0]) & fs.constants.O_DSYNC) === 0 ? "delete" : "add"](fd);
     return fd;
   };
   fs.unlinkSync = (path) => {
@@ -150,6 +151,27 @@ describe("power-loss", () => {
     expect(Buffer.compare((await store.get("a/x")) as Uint8Array, large)).toBe(0);
     await store.put("a/y", bytes("1"), { unknownKey: true });
     expectOrder("write tmp", "fdatasync tmp", "rename a/y", "fsync a");
+  });
+
+  test("a file system that takes no direct writes is asked once, and everything is written", async () => {
+    const store = await openFileStore(folder, systemEnv);
+    const asked: string[] = [];
+    faults.open = (path, flags) => {
+      if ((Number(flags) & fs.constants.O_DIRECT) === 0) return undefined;
+      asked.push(path);
+      // Some make the file all the same.
+      return { errno: "EINVAL", after: true };
+    };
+    const large = noise(327_680, 1);
+    await store.put("a/x", large);
+    await store.put("a/y", large, { unknownKey: true });
+    expect(asked).toEqual(["tmp"]);
+    for (const key of ["a/x", "a/y"]) expect(Buffer.compare((await store.get(key)) as Uint8Array, large)).toBe(0);
+    const other = await openFileStore(folder, systemEnv);
+    await other.put("a/z", large, { unknownKey: true });
+    expect(asked).toEqual(["tmp", "a/z"]);
+    expectOrder("write a/z", "fdatasync a/z");
+    expect(fs.readdirSync(join(folder, ".tmp~"))).toEqual([]);
   });
 
   test("put under a key nobody knows: a disk that refuses leaves nothing, and what a killed writer left is replaced", async () => {
