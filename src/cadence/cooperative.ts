@@ -146,33 +146,35 @@ export class CooperativePublisher implements Publisher {
       this.#lookedAtMs = this.#log.env.monotonic();
       if (this.#isRecent(newest, outbox)) this.#carrierSeenAtMs = this.#lookedAtMs;
     }
-    if (await this.#announce(pending, signal)) return;
-    const dueMs = this.#lookDueMs(pending);
-    if (dueMs > 0) {
-      await this.#wakeup.wait(this.#log.env, dueMs, signal);
+    const fresh = pending.filter((batch) => !this.#announced.has(batch));
+    const announceDueMs = fresh.length === 0 ? Number.POSITIVE_INFINITY : this.#announceDueMs();
+    if (announceDueMs <= 0) {
+      await this.#announce(fresh, signal);
       return;
     }
-    await this.#look(outbox, signal);
+    // Also while batches pour in: whoever looked only when all of them are announced would first come to a standstill.
+    const lookDueMs = this.#lookDueMs(pending);
+    if (lookDueMs <= 0) {
+      await this.#look(outbox, signal);
+      return;
+    }
+    this.#announcing = fresh.length > 0;
+    await this.#wakeup.wait(this.#log.env, Math.min(announceDueMs, lookDueMs), signal);
+    this.#announcing = false;
   }
 
-  /** Publishes intents of batches that have none yet, or waits until it is time to. */
-  async #announce(pending: readonly Descriptor[], signal: AbortSignal): Promise<boolean> {
+  /** When batches that came meanwhile are announced, together. */
+  #announceDueMs(): number {
+    return this.#announcedAtMs + (this.#urgent ? urgentAnnounceMs : announceMs) - this.#log.env.monotonic();
+  }
+
+  async #announce(fresh: readonly Descriptor[], signal: AbortSignal): Promise<void> {
     const { env, store, spec } = this.#log;
-    const fresh = pending.filter((batch) => !this.#announced.has(batch));
-    if (fresh.length === 0) return false;
-    const waitMs = this.#announcedAtMs + (this.#urgent ? urgentAnnounceMs : announceMs) - env.monotonic();
-    if (waitMs > 0) {
-      this.#announcing = true;
-      await this.#wakeup.wait(env, waitMs, signal);
-      this.#announcing = false;
-      return true;
-    }
     this.#announcedAtMs = env.monotonic();
     const named = await publishIntents(store, spec.uuid, fresh, { signal });
     const now = env.monotonic();
     for (const batch of fresh) this.#announced.set(batch, now);
     if (!named) this.#takeOver();
-    return true;
   }
 
   /** Somebody who waits looks soon; so does whoever has not seen a carrier for long; all others when it is time to let go of the bytes. */
