@@ -22,6 +22,7 @@ from collections import deque
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Sequence
+from urllib.parse import unquote, urlsplit
 
 from .checksum import CRC_SOURCE, crc32
 from .draft import Draft, Stamp, encode_manifest
@@ -121,6 +122,17 @@ def _rank_reads(namespace: Namespace, threads: int, bytes_expected: int) -> _Tur
     return _Turn(spent, each, time.process_time() - cpu)
 
 
+def _forget(root: str) -> None:
+    """Takes the files below a folder out of the system's cache, so that they are read from the disk."""
+    for folder, _, names in os.walk(root):
+        for name in names:
+            fd = os.open(os.path.join(folder, name), os.O_RDONLY)
+            try:
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(fd)
+
+
 def _crc_us(size: int) -> float:
     """How long the checksum of so many bytes takes that are in the processor's cache: the least of many tries."""
     body = memoryview(bytearray(size))
@@ -133,40 +145,64 @@ def _crc_us(size: int) -> float:
 
 
 def bench_read(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """A rank of dp 2 reads its row of every batch, and the same rows are read bare, in turns; the first of each is not counted, since
-    memory is new then. The ratio is the median of those of the pairs; its quartiles say how far to trust it."""
+    """A rank of dp 2 reads its row of every batch, and the same rows are read bare, in turns: files from the disk, as data is that is larger
+    than memory, and then from the system's cache."""
+    folder = unquote(urlsplit(root).path) if root.startswith("file:") else None
     results = []
     for slice_bytes, batches in ((64 * 1024, 2_000), (MEBI, 800), (8 * MEBI, 120)):
         if args.slice_bytes not in (None, slice_bytes):
             continue
-        namespace = create_namespace(f"{root}/read-{slice_bytes}", rows=2, chunks=1)
+        name = f"read-{slice_bytes}"
+        namespace = create_namespace(f"{root}/{name}", rows=2, chunks=1)
         if namespace.log.head.jump().end == 0:
             _fill(namespace, batches, slice_bytes)
             namespace.close()
-        calls = _bare_calls(namespace, slice_bytes, args.threads)
-        total = slice_bytes * batches
-        pairs: list[tuple[_Turn, _Turn]] = []
-        begun = time.perf_counter()
-        while len(pairs) <= args.turns or (len(pairs) <= _PAIRS_MAX and time.perf_counter() - begun < _PAIRS_S):
-            if len(pairs) % 2:
-                bare = _bare_reads(calls, args.threads)
-                pairs.append((_rank_reads(namespace, args.threads, total), bare))
-            else:
-                pairs.append((_rank_reads(namespace, args.threads, total), _bare_reads(calls, args.threads)))
-        pairs = sorted(pairs[1:], key=lambda pair: pair[1].spent / pair[0].spent)
-        ratios = [bare.spent / own.spent for own, bare in pairs]
-        own, bare = pairs[len(pairs) // 2]
-        alone = _bare_reads(calls, 1)
-        results.append({
-            "bench": "read", "slice_bytes": slice_bytes, "batches": batches, "crc": CRC_SOURCE, "crc_us": _crc_us(slice_bytes),
-            "rank_MBps": round(total / own.spent / 1e6), "bare_MBps": round(total / bare.spent / 1e6), "ratio": round(ratios[len(pairs) // 2], 2),
-            "pairs": len(pairs), "quartiles": [round(ratios[len(pairs) * q // 4], 2) for q in (1, 3)], "first_ms": round(1e3 * own.each[0], 1),
-            "us_per_share": round(1e6 * own.spent / batches, 1), "bare_us": round(1e6 * bare.spent / batches, 1),
-            "bare_alone_us": round(1e6 * alone.spent / batches, 1),
-            "cpu_us_per_share": round(1e6 * own.cpu / batches), "bare_cpu_us": round(1e6 * bare.cpu / batches),
-            "wait": _percentiles(own.each), "bare_read": _percentiles(bare.each),
-        })
+        if folder is None:
+            results.append(_bench_read(namespace, slice_bytes, batches, args, "server", lambda: None))
+            continue
+        if hasattr(os, "posix_fadvise"):
+            results.append(_bench_read(namespace, slice_bytes, batches, args, "disk", partial(_forget, f"{folder}/{name}")))
+        results.append(_bench_read(namespace, slice_bytes, batches, args, "cache", lambda: None))
     return results
+
+
+def _bench_read(
+    namespace: Namespace, slice_bytes: int, batches: int, args: argparse.Namespace, source: str, prepare: Callable[[], None],
+) -> dict[str, Any]:
+    """The first turn of each is not counted, since memory is new then. The ratio is the median of those of the pairs; its quartiles say how
+    far to trust it."""
+    calls = _bare_calls(namespace, slice_bytes, args.threads)
+    total = slice_bytes * batches
+
+    def rank_turn() -> _Turn:
+        prepare()
+        return _rank_reads(namespace, args.threads, total)
+
+    def bare_turn(threads: int) -> _Turn:
+        prepare()
+        return _bare_reads(calls, threads)
+
+    pairs: list[tuple[_Turn, _Turn]] = []
+    begun = time.perf_counter()
+    while len(pairs) <= args.turns or (len(pairs) <= _PAIRS_MAX and time.perf_counter() - begun < _PAIRS_S):
+        if len(pairs) % 2:
+            bare = bare_turn(args.threads)
+            pairs.append((rank_turn(), bare))
+        else:
+            pairs.append((rank_turn(), bare_turn(args.threads)))
+    pairs = sorted(pairs[1:], key=lambda pair: pair[1].spent / pair[0].spent)
+    ratios = [bare.spent / own.spent for own, bare in pairs]
+    own, bare = pairs[len(pairs) // 2]
+    alone = bare_turn(1)
+    return {
+        "bench": "read", "from": source, "slice_bytes": slice_bytes, "batches": batches, "crc": CRC_SOURCE, "crc_us": _crc_us(slice_bytes),
+        "rank_MBps": round(total / own.spent / 1e6), "bare_MBps": round(total / bare.spent / 1e6), "ratio": round(ratios[len(pairs) // 2], 2),
+        "pairs": len(pairs), "quartiles": [round(ratios[len(pairs) * q // 4], 2) for q in (1, 3)], "first_ms": round(1e3 * own.each[0], 1),
+        "us_per_share": round(1e6 * own.spent / batches, 1), "bare_us": round(1e6 * bare.spent / batches, 1),
+        "bare_alone_us": round(1e6 * alone.spent / batches, 1),
+        "cpu_us_per_share": round(1e6 * own.cpu / batches), "bare_cpu_us": round(1e6 * bare.cpu / batches),
+        "wait": _percentiles(own.each), "bare_read": _percentiles(bare.each),
+    }
 
 
 def bench_memory(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:

@@ -92,10 +92,8 @@ class Prefetch:
         self._unadmitted: deque[Slot] = deque()
         self._held_bytes = 0
         self._finish_s = 0.0
-        self._near_threads_max = min(_NEAR_THREADS_MAX, loads_max, _cores())
-        self._alone_s = _ALONE_S if self._near_threads_max > 1 else math.inf
-        self._near_line = min(iterations_max, _NEAR_LINE * self._near_threads_max)
-        self._near_line_min = max(0, self._near_line - self._near_threads_max)
+        self._loads_max = loads_max
+        self._cores = min(_NEAR_THREADS_MAX, loads_max, _cores())
         self._taken = 0
         self._asked_at = time.monotonic()
         self._look_s = _LOOK_MIN_S
@@ -114,8 +112,17 @@ class Prefetch:
     def _threads_max(self) -> int:
         if not self._is_near:
             return _THREADS_MAX
-        threads = 1 if self._is_quick else self._near_threads_max
+        threads = 1 if self._is_quick else self._near_threads
         return threads - 1 if self._is_attended else threads
+
+    @property
+    def _near_threads(self) -> int:
+        """As many as can compute at once; where a disk is waited for, as many as may read."""
+        return self._loads_max if self._reader.is_from_disk else self._cores
+
+    @property
+    def _near_line(self) -> int:
+        return min(self._iterations_max, _NEAR_LINE * self._near_threads)
 
     @property
     def _is_near(self) -> bool:
@@ -131,7 +138,9 @@ class Prefetch:
     @property
     def _is_quick(self) -> bool:
         """An iteration takes so little that two threads would mostly hand the interpreter's lock to each other."""
-        return self._reader.at_once_s < self._alone_s and self._is_near
+        if self._reader.is_from_disk:
+            return False
+        return (self._reader.at_once_s < _ALONE_S or self._cores == 1) and self._is_near
 
     def help(self) -> bool:
         """Does a piece of the work itself instead of waiting for it, where that is quicker. Call without the lock."""
@@ -174,10 +183,11 @@ class Prefetch:
     def plan_here(self) -> None:
         """Puts the next iterations in line without the planner, which would have to be woken, where threads are for using the processors
         and the log is known to hold them. Call with `changed` held."""
-        if len(self._slots) > self._near_line_min or self._is_planning or self._is_quick or not self._is_near:
+        if len(self._slots) > self._near_line - self._near_threads or self._is_planning or self._is_quick or not self._is_near:
             return
         manifest = self._log.head.known
-        while len(self._slots) < self._near_line and not self._is_full and self.failure is None and self.leftover_rows is None:
+        line = self._near_line
+        while len(self._slots) < line and not self._is_full and self.failure is None and self.leftover_rows is None:
             try:
                 plan = self._plan_next()
             except Exception:

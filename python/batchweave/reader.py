@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import time
 from functools import partial
@@ -18,6 +19,11 @@ from .projection import Cell
 from .step_index import BatchPlace
 from .threads import Pool
 
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
+
 T = TypeVar("T")
 
 RANGE_BYTES_MAX = 64 * 1024 * 1024
@@ -29,6 +35,13 @@ _SHORT_READS_MAX = 4
 _AT_ONCE_BYTES_MAX = 16 * 1024 * 1024
 _AT_ONCE_SAMPLES = 16
 _OPENED_MAX = 8
+#: How often it is looked where reads come from.
+_LOOK_REQUESTS = 32
+
+
+def _fetched_bytes() -> int:
+    """What this process had to wait for a disk for so far. Linux counts it in blocks of 512 bytes, others in other ways or not at all."""
+    return 512 * resource.getrusage(resource.RUSAGE_SELF).ru_inblock if resource is not None and sys.platform == "linux" else 0
 
 
 class Slice(NamedTuple):
@@ -142,6 +155,9 @@ class SliceReader:
         #: How long `read_at_once` takes where nothing disturbs it: the lower quartile of the last few; 0 before.
         self.at_once_s = 0.0
         self._at_once: list[float] = []
+        #: Whether most of what was read lately had to come from a disk: threads are then for waiting, and more of them help.
+        self.is_from_disk = False
+        self._looked = (0, _fetched_bytes(), 0)
         #: Whether a slice was seen that takes more memory than its object does.
         self._is_encoded = False
         self.stats = ReadStats()
@@ -244,6 +260,7 @@ class SliceReader:
             return None
         spent = time.monotonic() - begun
         self.hedger.note(total, spent)
+        self._look_for_disk()
         if is_bounded:
             return slices  # on several threads, which says little about one
         self._at_once.append(spent)
@@ -251,6 +268,15 @@ class SliceReader:
             self.at_once_s = sorted(self._at_once)[_AT_ONCE_SAMPLES // 4]
             self._at_once.clear()
         return slices
+
+    def _look_for_disk(self) -> None:
+        """Every few reads: how much of it the system fetched from a disk. Called by many threads without a lock: one that looks twice does no harm."""
+        requests, fetched, read = self._looked
+        if self.stats.requests < requests + _LOOK_REQUESTS:
+            return
+        now = self.stats.requests, _fetched_bytes(), self.stats.bytes
+        self.is_from_disk = 2 * (now[1] - fetched) > now[2] - read
+        self._looked = now
 
     def _spans(
         self, manifest: Manifest, cells: Sequence[Cell], objects_max: int | None = None, is_bounded: bool = False

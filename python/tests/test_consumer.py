@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from batchweave import BatchWeaveError, create_namespace, open_namespace, prefetch
+from batchweave import BatchWeaveError, create_namespace, open_namespace, prefetch, reader
+from batchweave.file_store import OpenFile
 from batchweave.hedging import Hedger
 from batchweave.namespace import Namespace
 from batchweave.prefetch import Prefetch
@@ -211,6 +212,35 @@ class Reading(unittest.TestCase):
             thread.start()
             thread.join(30)
             self.assertEqual((thread.is_alive(), seen), (False, list(range(150))))
+
+    def test_files_that_come_from_a_disk_are_read_by_more_threads_than_there_are_cores(self) -> None:
+        fetched = [0]
+
+        def fetch_all() -> int:
+            fetched[0] += 10**9
+            return fetched[0]
+
+        under_way, most = [0], [0]
+        original = OpenFile.read
+
+        def read(self: OpenFile, start: int, length: int) -> memoryview:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+            time.sleep(0.0003)  # as a disk, and still not a slow store
+            under_way[0] -= 1
+            return original(self, start, length)
+
+        with tempfile.TemporaryDirectory() as folder:
+            namespace = small_log_on_files(folder, 200)
+            for source, expected in ((fetch_all, 8), (lambda: 0, 2)):
+                most[0] = 0
+                with mock.patch.object(OpenFile, "read", read), mock.patch.object(reader, "_fetched_bytes", source), \
+                        mock.patch.object(prefetch, "_cores", lambda: 2):
+                    with namespace.consumer({"dp": 1}, 0, environment={}, reads_in_flight_max=8) as consumer:
+                        self.assertEqual([share.iteration for share in consumer], list(range(200)))
+                self.assertLessEqual(most[0], expected)
+                if expected > 2:
+                    self.assertGreater(most[0], 2)
 
     def test_a_read_that_hangs_is_sent_again_within_the_budget_and_its_share_is_made_once(self) -> None:
         for hang_at in (0, 1):  # a slice, then a slice table
