@@ -47,7 +47,7 @@ const windowMs = 500;
 const announceMs = 150;
 const urgentAnnounceMs = 50;
 /** The first look of a follower that somebody waits for; each one in vain makes the delay longer, up to half its patience. */
-const urgentLookMs = 100;
+const urgentLookMs = 50;
 const urgentLookGrowth = 1.5;
 /** How many times longer a follower waits while it sees that somebody carries. */
 const busyPatience = 6;
@@ -57,6 +57,9 @@ const idleIntervalMsMax = 1_000;
 /** A chain of own versions is vouched for this often at least, and at once when it spent so many intents. */
 const vouchMs = 60_000;
 const vouchIntents = 500;
+/** Or fewer, when so many batches share the cost of it: servers look at every intent that a LIST shows, spent or not. */
+const vouchIntentsMin = 64;
+const vouchBatches = 750;
 /** Weight of the newest cycle in the moving averages. One that took long says little about the next: its time counts for less. */
 const alpha = 0.2;
 const alphaFaster = 0.5;
@@ -78,6 +81,8 @@ export class CooperativePublisher implements Publisher {
   /** The newest of this carrier's own versions that nobody has vouched for yet. */
   #chain: Manifest | undefined;
   #vouchedAtMs = 0;
+  /** Batches committed since then. */
+  #unvouchedBatches = 0;
   /** What the last listing showed, until its spent ones are being removed. */
   #listed: Intents | undefined;
   #listedAtMs = Number.NEGATIVE_INFINITY;
@@ -288,6 +293,7 @@ export class CooperativePublisher implements Publisher {
     if (attempt.outcome === "created") {
       this.#chain = attempt.manifest;
       const staged = attempt.result?.verdicts.filter((v) => v === "staged").length ?? 0;
+      this.#unvouchedBatches += carried + staged;
       this.#learn(carried + staged, env.monotonic() - begun);
     } else if (attempt.outcome === "nothing") {
       // What is in already, carried by somebody else or committed before an answer was lost, is acknowledged here. A version of an
@@ -326,9 +332,11 @@ export class CooperativePublisher implements Publisher {
     const chain = this.#chain;
     if (!chain) return;
     const spent = this.#listed ? spentIntents(this.#listed, chain.producers) : [];
-    const dueAtMs = this.#vouchedAtMs + vouchMs;
-    if (!atOnce && spent.length < vouchIntents && this.#log.env.monotonic() < dueAtMs) return;
+    const isLong =
+      spent.length >= vouchIntents || (spent.length >= vouchIntentsMin && this.#unvouchedBatches >= vouchBatches);
+    if (!atOnce && !isLong && this.#log.env.monotonic() < this.#vouchedAtMs + vouchMs) return;
     this.#vouchedAtMs = this.#log.env.monotonic();
+    this.#unvouchedBatches = 0;
     const { head } = this.#log;
     if (!(await head.vouch(chain, { signal }))) {
       this.#chain = undefined;
@@ -336,8 +344,8 @@ export class CooperativePublisher implements Publisher {
       return;
     }
     outbox.settle(chain);
-    // They only make the LIST longer: a page's worth is removed at a time.
-    if (spent.length < vouchIntents) return;
+    // They only make the LIST longer: many are removed at a time.
+    if (!isLong) return;
     this.#listed = undefined;
     this.#sweep(spent, signal);
   }
