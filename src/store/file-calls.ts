@@ -38,9 +38,14 @@ export function openFile(path: string, flags: number): Promise<number> {
   return new Promise((resolve, reject) => fs.open(path, flags, 0o666, (e, fd) => (e ? reject(e) : resolve(fd))));
 }
 
-/** open(2) of a file that is open already, so no thread is needed for it. */
-export function openFileNow(path: string, flags: number): number {
-  return fs.openSync(path, flags);
+/** Whether {@link openAgainNow} can work: not where /proc is not mounted, as in a bare chroot. */
+export function canOpenAgainNow(): boolean {
+  return fs.existsSync("/proc/self/fd");
+}
+
+/** open(2) of a file that is open already, whatever its name is by now; so no thread is needed for it. */
+export function openAgainNow(fd: number, flags: number): number {
+  return fs.openSync(`/proc/self/fd/${fd}`, flags);
 }
 
 /** close(2) */

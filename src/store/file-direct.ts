@@ -7,11 +7,12 @@
  */
 import {
   appendFlags,
+  canOpenAgainNow,
   closeFileNow,
   directWriteFlags,
   durableAppendFlags,
   durableDirectWriteFlags,
-  openFileNow,
+  openAgainNow,
   vectorsMax,
   writeFully,
   writeOnce,
@@ -36,7 +37,8 @@ export class DirectWrites {
   /** How to open a new file of so many bytes; undefined where direct writes are refused. */
   flags(bytes: number): number | undefined {
     if (this.#isRefused) return undefined;
-    this.#areas ??= alignedAreas(this.#atOnce);
+    // What one direct write does not take goes through a second descriptor.
+    this.#areas ??= canOpenAgainNow() ? alignedAreas(this.#atOnce) : [];
     if (this.#areas.length === 0) return undefined;
     return isOneWrite(bytes) ? durableDirectWriteFlags : directWriteFlags;
   }
@@ -75,7 +77,7 @@ export async function writeRest(target: number, parts: readonly Uint8Array[], do
   const rest = parts.reduce((sum, part) => sum + part.byteLength, -done);
   const isDurable = rest < areaBytes && parts.length <= vectorsMax;
   // The same file once more. Under its name there may be another by now, and that one must not be written.
-  const fd = openFileNow(`/proc/self/fd/${target}`, isDurable ? durableAppendFlags : appendFlags);
+  const fd = openAgainNow(target, isDurable ? durableAppendFlags : appendFlags);
   try {
     await writeFully(fd, parts, done);
     // open(2): a durable write ends as if fdatasync(2) followed, so it takes what was written directly along.

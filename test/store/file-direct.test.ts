@@ -3,7 +3,8 @@
  * write can follow; and a file system that takes no direct writes is asked once.
  * Method: files written by the class itself and read back; lengths around blocks and areas; a file of /proc, which refuses direct writes.
  */
-import { closeSync, constants, openSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
+import fs, { closeSync, constants, openSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
+import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { systemEnv } from "../../src/env/index.js";
@@ -105,5 +106,29 @@ test.runIf(process.platform === "linux")(
     expect(await direct.write(-1, [noise(2 * block)])).toBe(0);
     const fd = opened(join(folder, "object"), direct.flags(2 * block));
     expect(await direct.write(fd, [noise(2 * block)])).toBe(2 * block);
+  },
+);
+
+test.runIf(process.platform === "linux")(
+  "where /proc is not mounted, large objects of any length are stored",
+  async () => {
+    const { existsSync: exists, openSync: openNow } = fs;
+    const isHidden = (path: unknown): boolean => String(path).startsWith("/proc/");
+    fs.existsSync = (path) => !isHidden(path) && exists(path);
+    fs.openSync = (path, ...rest) => openNow(isHidden(path) ? join(folder, "no such file") : path, ...rest);
+    syncBuiltinESMExports();
+    try {
+      const store = await openFileStore(folder, systemEnv);
+      for (const length of [300_000, area, area + 1]) {
+        const body = noise(length);
+        await store.put(`in/place/${length}`, parts(body), { unknownKey: true });
+        expect(await store.create(`created/${length}`, body)).toBe("created");
+        for (const key of [`in/place/${length}`, `created/${length}`])
+          expect(Buffer.compare((await store.get(key)) ?? new Uint8Array(), body)).toBe(0);
+      }
+    } finally {
+      Object.assign(fs, { existsSync: exists, openSync: openNow });
+      syncBuiltinESMExports();
+    }
   },
 );
