@@ -53,7 +53,9 @@ class Share:
         keep = [s._replace(bytes=bytes(s.bytes) if is_raw else None) for s in self.slices]
         if data:
             data = [s.bytes for s in keep] if is_raw else [bytes(d) if isinstance(d, memoryview) else d for d in data]
-        return (_restore, (self.iteration, keep, self.rows, self._namespace, self._row, self._next_row, data, self._batch, self.value))
+        fields = (self.iteration, keep, self.rows, self._namespace, self._row, self._next_row, data, self._batch, self.value)
+        # What is not decoded yet can be on the other side; somebody's own function has run already, and need not travel.
+        return (_restore, (*fields, self._decode if isinstance(self._decode, str) else "bytes", self._where))
 
     def __repr__(self) -> str:
         return f"Share(iteration={self.iteration}, rows={self.rows}, slices={len(self.slices)})"
@@ -141,7 +143,7 @@ def _pin(tensor: Any) -> Any:
 
 def _restore(*fields: Any) -> Share:
     share = Share(*fields[:7])
-    share._batch, share.value = fields[7:]
+    share._batch, share.value, share._decode, share._where = fields[7:]
     return share
 
 

@@ -3,6 +3,7 @@ tensors are the stored bytes. Method: files; numpy and torch where they are inst
 """
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import os
@@ -57,7 +58,6 @@ class Files(unittest.TestCase):
 
 class Plain(Files):
     def test_a_copy_goes_its_own_way_and_a_forked_process_reads_for_itself_or_is_told(self) -> None:
-        import copy
         import pickle
 
         dataset = self.dataset()
@@ -203,6 +203,8 @@ class Plain(Files):
                 joined = Slices(slices)
                 joined.joined = memoryview(bytearray(b"".join(rows)))
                 at_once = Share(0, joined, 4, "", 0, 4).finish(kind, "a test")
+                restored = copy.deepcopy(at_once)  # as from a worker process
+                self.assertEqual([d["x"].tolist() for d in restored.data or ()], [d["x"].tolist() for d in single.data or ()])
                 for name in ("x", "m"):
                     self.assertEqual(at_once[name].shape, single[name].shape, (kind, shape, chunks))
                     self.assertEqual(at_once[name].tolist(), single[name].tolist(), (kind, shape, chunks))
