@@ -104,8 +104,8 @@ export function answerFailure(place: S3Place, action: S3Action, answer: HttpAnsw
   if (isTransient(status, error)) {
     const retryAfterMs = retryAfter(answer, nowMs);
     const asked = { ...(retryAfterMs !== undefined && { retryAfterMs }) };
-    // A gateway's own page: the store behind it is away for a moment, or was never there.
-    if (!error && answer.body.byteLength > 0)
+    // A gateway's own page: the store behind it is away for a moment, or was never there. One that tells us to come later has a store.
+    if (!error && status >= 500 && answer.body.byteLength > 0)
       return make("STORE_UNAVAILABLE", foreignText(place, answer), { ...asked, isForeign: true });
     const said = error ? `${status} ${error.code}` : String(status);
     return make(

@@ -265,6 +265,10 @@ describe("network", () => {
     expect(e.message).toMatch(/an HTML page where S3 sends XML; check AWS_ENDPOINT_URL/);
     const bad = await failure(await answering(502, page), "get");
     expect(bad.message).toMatch(/answered 502 with an HTML page where S3 sends XML/);
+    // Somebody who limits the rate of a real store, before it has answered anything: as patient as with the store itself.
+    const busy = await failure(await answering(429, page), "get");
+    expect([busy.code, busy.details["isForeign"]]).toEqual(["STORE_UNAVAILABLE", undefined]);
+    expect(busy.message).toMatch(/answered 429; try again, with fewer requests at once/);
   });
 
   test("a gateway's page for every request: opening, creating and probing are told soon", async () => {
