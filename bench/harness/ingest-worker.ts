@@ -32,6 +32,13 @@ export interface IngestAnswer {
 /** Payloads kept per process: many enough that the CPU's caches do not hold them all between two uploads. */
 const pooledBytes = 32 * 1024 * 1024;
 
+/**
+ * What a producer may hold until it is committed: its default, and some batches however large they are. A commit that goes through the same disk
+ * takes a fifth of a second; at 1 GB/s the default is full by then.
+ */
+const bufferedBytesMin = 256 * 1024 * 1024;
+const bufferedBatches = 64;
+
 /** Bytes of a small payload. */
 const smallBytes = 20_000;
 
@@ -96,7 +103,11 @@ async function writeLog(count: number, { batches }: Pool): Promise<Tally> {
 
 answer<IngestQuestion>(async (question): Promise<IngestAnswer> => {
   if (question.kind === "open") {
-    producer = await namespace.producer({ id: `producer-${number}`, uploadsInFlightMax: settings.uploadsInFlight });
+    producer = await namespace.producer({
+      id: `producer-${number}`,
+      uploadsInFlightMax: settings.uploadsInFlight,
+      bufferedBytesMax: Math.max(bufferedBytesMin, bufferedBatches * payloadBytes),
+    });
     return { bytesSent: 0, requests: 0, writes: 0, reads: 0, cpuSeconds: 0 };
   }
   const { batches: count, round, isSmall = false } = question;
