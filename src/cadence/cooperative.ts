@@ -153,12 +153,12 @@ export class CooperativePublisher implements Publisher {
     }
     const fresh = pending.filter((batch) => !this.#announced.has(batch));
     const announceDueMs = fresh.length === 0 ? Number.POSITIVE_INFINITY : this.#announceDueMs();
-    if (announceDueMs <= 0) {
+    const lookDueMs = this.#lookDueMs(pending);
+    // What was due first: whoever looked only when all are announced would come to a standstill while batches pour in.
+    if (announceDueMs <= 0 && announceDueMs <= lookDueMs) {
       await this.#announce(fresh, signal);
       return;
     }
-    // Also while batches pour in: whoever looked only when all of them are announced would first come to a standstill.
-    const lookDueMs = this.#lookDueMs(pending);
     if (lookDueMs <= 0) {
       await this.#look(outbox, signal);
       return;

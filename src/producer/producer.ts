@@ -17,7 +17,10 @@ import { Upload } from "./upload.js";
 
 /** Settings of a producer; all bounded, all JSON-safe. */
 export interface ProducerSettings {
-  /** Bytes accepted and not yet committed at most; `append` waits beyond. Default 256 MiB. */
+  /**
+   * Bytes accepted and not yet committed at most; `append` waits beyond. Default 256 MiB: a quarter of a second at 1 GB/s, about what it takes on a
+   * busy disk until a batch is committed. Whoever writes as fast wants more.
+   */
   readonly bufferedBytesMax?: number | undefined;
   /** Batches accepted and not yet committed at most. Default 1,024. */
   readonly bufferedBatchesMax?: number | undefined;
