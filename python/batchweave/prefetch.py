@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import os
 import random
 import threading
 import time
@@ -17,7 +16,7 @@ from .manifest import Manifest
 from .projection import IterationPlan, Projection
 from .reader import Prepared, Slice, SliceReader
 from .slot import Slot
-from .threads import Pool
+from .threads import Pool, cores
 from .waiting import reclaimed
 
 T = TypeVar("T")
@@ -93,7 +92,7 @@ class Prefetch:
         self._held_bytes = 0
         self._finish_s = 0.0
         self._loads_max = loads_max
-        self._cores = min(_NEAR_THREADS_MAX, loads_max, _cores())
+        self._cores = min(_NEAR_THREADS_MAX, loads_max, cores())
         self._taken = 0
         self._asked_at = time.monotonic()
         self._look_s = _LOOK_MIN_S
@@ -496,8 +495,3 @@ class Prefetch:
             if newest.version == manifest.version:
                 raise
             return call(newest)
-
-
-def _cores() -> int:
-    """Those this process may use, where the system tells."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,6 +1,7 @@
 """Daemon threads that take work from a queue: they never keep a trainer from exiting, and are started when first needed."""
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections import deque
@@ -124,3 +125,8 @@ class Pool:
                     else:
                         call = None
                         self._active -= 1
+
+
+def cores() -> int:
+    """Those this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

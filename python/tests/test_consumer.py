@@ -235,7 +235,7 @@ class Reading(unittest.TestCase):
             for source, expected in ((fetch_all, 8), (lambda: 0, 2)):
                 most[0] = 0
                 with mock.patch.object(OpenFile, "read", read), mock.patch.object(reader, "_fetched_bytes", source), \
-                        mock.patch.object(prefetch, "_cores", lambda: 2):
+                        mock.patch.object(prefetch, "cores", lambda: 2):
                     with namespace.consumer({"dp": 1}, 0, environment={}, reads_in_flight_max=8) as consumer:
                         self.assertEqual([share.iteration for share in consumer], list(range(200)))
                 self.assertLessEqual(most[0], expected)
@@ -319,11 +319,11 @@ class Reading(unittest.TestCase):
         self.check_files_opened_once()
 
     def test_the_same_on_threads_which_read_what_takes_long(self) -> None:
-        with mock.patch.object(prefetch, "_ALONE_S", 0.0), mock.patch.object(prefetch, "_cores", lambda: 8):
+        with mock.patch.object(prefetch, "_ALONE_S", 0.0), mock.patch.object(prefetch, "cores", lambda: 8):
             self.check_files_opened_once()
 
     def test_whether_one_reads_alone_may_change_at_any_time(self) -> None:
-        cores = mock.patch.object(prefetch, "_cores", lambda: 8)
+        cores = mock.patch.object(prefetch, "cores", lambda: 8)
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(prefetch, "_ALONE_AGAIN", 7), cores:
             namespace = small_log_on_files(folder, 300)
             chance = random.Random(3)
