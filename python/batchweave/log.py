@@ -23,6 +23,7 @@ from .manifest import (
 from .stage import (
     Holder,
     SilentFinding,
+    closed,
     fenced,
     holds,
     stage_batches,
@@ -232,6 +233,8 @@ class Log:
             wanted = [producer, *(opening.producer for opening in intents.openings)]
 
             def stage(draft: Draft, silent: dict[str, SilentFinding]) -> tuple[bool, Any]:
+                if draft.closed and draft.producers.get(producer, [0, None])[STATE_INCARNATION] != incarnation:
+                    raise closed(draft.end)  # before an epoch is spent on somebody who could only be told at the first batch
                 done = stage_opening(draft, producer, incarnation, silent.get(producer))
                 if not done:
                     stage_intents(draft, self.spec, intents.batches, intents.openings, silent)

@@ -64,6 +64,15 @@ def stage_batches(draft: Draft, spec: NamespaceSpec, holder: Holder, batches: Se
     return verdicts
 
 
+def closed(end: int) -> BatchWeaveError:
+    """CLOSED: the log takes no more batches."""
+    return BatchWeaveError(
+        "CLOSED",
+        f"The log is closed at step {end}; nothing can be appended. Create or fork a namespace to go on.",
+        {"end": end},
+    )
+
+
 def _stage_batch(draft: Draft, spec: NamespaceSpec, batch: list[Any]) -> str:
     state = draft.producers[batch[PRODUCER]]
     if batch[SEQ] < state[STATE_SEQ]:
@@ -78,11 +87,7 @@ def _stage_batch(draft: Draft, spec: NamespaceSpec, batch: list[Any]) -> str:
         )
     # Nothing is concluded about a closed log before "in" was ruled out: the batch may have made it.
     if draft.closed:
-        raise BatchWeaveError(
-            "CLOSED",
-            f"The log is closed at step {draft.end}; nothing can be appended. Create or fork a namespace to go on.",
-            {"end": draft.end},
-        )
+        raise closed(draft.end)
     if batch[BASE] < draft.base.orphan_cutoff:
         return "expired"
     step = draft.end

@@ -277,6 +277,17 @@ class Producers(Code):
         namespace.close()
         self.assertCode("CLOSED", lambda: p.append(slices("b")).wait(20))
 
+    def test_nobody_opens_a_producer_on_a_closed_log_and_no_epoch_is_spent(self) -> None:
+        store = MemoryStore()
+        namespace = namespace_on(store)
+        with namespace.producer("p") as p:
+            p.append(slices("a"))
+        namespace.close()
+        before = dict(store.objects)
+        for id in ("p", "new"):
+            self.assertCode("CLOSED", lambda id=id: namespace.producer(id))
+        self.assertEqual(store.objects, before)
+
     def test_extents_lineage_and_metadata_are_stored_as_the_format_says(self) -> None:
         store = MemoryStore()
         namespace = namespace_on(store, rows=3)
