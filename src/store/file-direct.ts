@@ -36,10 +36,12 @@ export class DirectWrites {
 
   /** How to open a new file of so many bytes; undefined where direct writes are refused. */
   flags(bytes: number): number | undefined {
+    if (this.#areas === undefined) {
+      // What one direct write does not take goes through a second descriptor.
+      this.#areas = canOpenAgainNow() ? alignedAreas(this.#atOnce) : [];
+      this.#isRefused ||= this.#areas.length === 0;
+    }
     if (this.#isRefused) return undefined;
-    // What one direct write does not take goes through a second descriptor.
-    this.#areas ??= canOpenAgainNow() ? alignedAreas(this.#atOnce) : [];
-    if (this.#areas.length === 0) return undefined;
     return isOneWrite(bytes) ? durableDirectWriteFlags : directWriteFlags;
   }
 

@@ -77,6 +77,16 @@ test("more at a time than there are areas, and none of them mixed up", async () 
     expect(Buffer.compare((await store.get(`many/${i}`)) ?? new Uint8Array(), body)).toBe(0);
 });
 
+test.runIf(process.platform === "linux")(
+  "while all areas are in use the next file is opened for direct writes too",
+  async () => {
+    const direct = new DirectWrites(1);
+    const writing = direct.write(opened(join(folder, "object"), direct.flags(block)), [noise(block)]);
+    expect(direct.flags(block)).toBeDefined();
+    await writing;
+  },
+);
+
 test.runIf(process.platform === "linux")("only the file that is open, whatever has its name by now", async () => {
   const path = join(folder, "object");
   const direct = new DirectWrites(1);
