@@ -19,6 +19,7 @@ from typing import Any, Callable, Iterator, Sequence, TypeVar
 from .buffers import BufferPool
 from .errors import BatchWeaveError, invalid
 from .ids import random_id
+from .open_file import OpenFile, read_fully
 from .store import LIST_PAGE_MAX, Body, assert_key
 
 T = TypeVar("T")
@@ -90,40 +91,6 @@ def file_error(error: OSError, doing: str, path: str) -> BatchWeaveError:
         ("STORE_UNAVAILABLE", f"the file system answered {name}", "check the disk or mount, then try again"),
     )
     return BatchWeaveError(code, f"cannot {doing} {path}: {what}; {remedy}", {"path": path, "errno": name})
-
-
-class OpenFile:
-    """An object that stays open for a few reads of it. Made by FileStore.open."""
-
-    __slots__ = ("_fd", "_path", "_take")
-
-    def __init__(self, fd: int, path: str, take: Callable[[int], memoryview]) -> None:
-        self._fd = fd
-        self._path = path
-        self._take = take
-
-    def read(self, start: int, length: int) -> memoryview:
-        """Bytes [start, start + length), fewer where the object ends."""
-        try:
-            return _read_fully(self._fd, self._take(length), start)
-        except OSError as error:
-            raise file_error(error, "read", self._path) from error
-
-    def read_small(self, start: int, length: int) -> bytes:
-        """The same for a few bytes, which nobody writes to."""
-        try:
-            data = os.pread(self._fd, length, start)
-            return data if len(data) == length else bytes(self.read(start, length))
-        except OSError as error:
-            raise file_error(error, "read", self._path) from error
-
-    def close(self) -> None:
-        """No reads after this."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    __del__ = close
 
 
 class FileStore:
@@ -200,7 +167,7 @@ class FileStore:
         """An object for several reads of it; None where there is none. Reads of more than 16 MiB belong to `get_range`."""
         path = self._path(key)
         try:
-            return OpenFile(os.open(path, _READ_FLAGS), path, self._memory.take)
+            return OpenFile(os.open(path, _READ_FLAGS), self._memory.take, lambda error: file_error(error, "read", path))
         except OSError as error:
             if error.errno in _ABSENT:
                 return None
@@ -256,7 +223,7 @@ class FileStore:
                     length = left if length is None else min(length, left)
                 if length == 0:
                     os.pread(fd, 1, 0)  # or a folder would pass for an empty object
-                return give(_read_fully(fd, take(length), start))
+                return give(read_fully(fd, take(length), start))
             except IsADirectoryError:
                 return None
             finally:
@@ -407,18 +374,6 @@ def _is_segment(name: str) -> bool:
 
 def _as_it_is(view: memoryview) -> memoryview:
     return view
-
-
-def _read_fully(fd: int, target: memoryview, start: int) -> memoryview:
-    """Fills `target` from `start` on; gives as much of it as the file has."""
-    length = len(target)
-    got = 0
-    while got < length:
-        n = os.preadv(fd, [target[got:] if got else target], start + got)
-        if n == 0:
-            break
-        got += n
-    return target if got == length else target[:got]
 
 
 def _write_fully(fd: int, parts: Sequence[Any]) -> None:

@@ -13,6 +13,7 @@ from .errors import BatchWeaveError, is_error
 from .hedging import NEAR_S, Reading
 from .log import Log
 from .manifest import Manifest
+from .plans import Plans
 from .projection import IterationPlan, Projection
 from .reader import Prepared, Slice, SliceReader
 from .slot import Slot
@@ -33,6 +34,8 @@ _LOOK_MAX_S = 0.016
 #: outside the interpreter's lock. Whoever waits is one of them. Seldom looked at again, because looking means to read some without.
 _ALONE_S = 0.00009
 _ALONE_AGAIN = 512
+#: From a disk, half of it is the system's work.
+_ALONE_FROM_DISK_S = 0.0002
 _NEAR_THREADS_MAX = 8
 #: So many iterations for each of them are in line while a trainer asks for one after another: more would leave the processor's cache.
 _NEAR_LINE = 4
@@ -72,16 +75,13 @@ class Prefetch:
         self._log = log
         self._reader = reader
         self._projection = projection
-        # Where the next iteration begins that nobody took to read, and its number from the start; guarded by `changed`.
-        self._row = row
-        self._iteration = iteration
-        self._number = 0
+        #: What nobody took to read; guarded by `changed`.
+        self._plans = Plans(projection, row, iteration, stride, offset)
+        reader.ahead.clear()
         self._bytes_max = bytes_max
         self._iterations_max = iterations_max
         self._poll_delay = poll_delay
         self._poll_delay_max = max(poll_delay, poll_delay_max)
-        self._stride = stride
-        self._offset = offset
         self._finish = finish
         self._copies = copies
         # More than there may be reads: while some read data, the others look up where the next data is. Where reads take
@@ -91,7 +91,6 @@ class Prefetch:
         self._unadmitted: deque[Slot] = deque()
         self._held_bytes = 0
         self._finish_s = 0.0
-        self._loads_max = loads_max
         self._cores = min(_NEAR_THREADS_MAX, loads_max, cores())
         self._taken = 0
         self._asked_at = time.monotonic()
@@ -111,17 +110,12 @@ class Prefetch:
     def _threads_max(self) -> int:
         if not self._is_near:
             return _THREADS_MAX
-        threads = 1 if self._is_quick else self._near_threads
+        threads = 1 if self._is_quick else self._cores
         return threads - 1 if self._is_attended else threads
 
     @property
-    def _near_threads(self) -> int:
-        """As many as can compute at once; where a disk is waited for, as many as may read."""
-        return self._loads_max if self._reader.is_from_disk else self._cores
-
-    @property
     def _near_line(self) -> int:
-        return min(self._iterations_max, _NEAR_LINE * self._near_threads)
+        return min(self._iterations_max, _NEAR_LINE * self._cores)
 
     @property
     def _is_near(self) -> bool:
@@ -137,9 +131,8 @@ class Prefetch:
     @property
     def _is_quick(self) -> bool:
         """An iteration takes so little that two threads would mostly hand the interpreter's lock to each other."""
-        if self._reader.is_from_disk:
-            return False
-        return (self._reader.at_once_s < _ALONE_S or self._cores == 1) and self._is_near
+        alone_s = _ALONE_FROM_DISK_S if self._reader.is_from_disk else _ALONE_S
+        return (self._reader.at_once_s < alone_s or self._cores == 1) and self._is_near
 
     def help(self) -> bool:
         """Does a piece of the work itself instead of waiting for it, where that is quicker. Call without the lock."""
@@ -182,7 +175,7 @@ class Prefetch:
     def plan_here(self) -> None:
         """Puts the next iterations in line without the planner, which would have to be woken, where threads are for using the processors
         and the log is known to hold them. Call with `changed` held."""
-        if len(self._slots) > self._near_line - self._near_threads or self._is_planning or self._is_quick or not self._is_near:
+        if len(self._slots) > self._near_line - self._cores or self._is_planning or self._is_quick or not self._is_near:
             return
         manifest = self._log.head.known
         line = self._near_line
@@ -207,7 +200,7 @@ class Prefetch:
 
     def _unplan(self, plan: IterationPlan) -> None:
         """It must be waited for, or something is wrong with it: the planner waits, tries again, and says what."""
-        self._row, self._iteration, self._number = plan.row, plan.iteration, self._number - 1
+        self._plans.put_back(plan)
         self._leave_planning()
 
     def _leave_planning(self) -> None:
@@ -289,12 +282,21 @@ class Prefetch:
 
     def _plan_next(self) -> IterationPlan:
         """Takes the next iteration that is this worker's; call with the lock held."""
-        while True:
-            plan = self._projection.plan(self._row, self._iteration)
-            self._row, self._iteration = plan.next_row, plan.iteration + 1
-            self._number += 1
-            if (self._number - 1) % self._stride == self._offset:
-                return plan
+        plan = self._plans.next()
+        if self._reader.is_from_disk:
+            self._announce()
+        return plan
+
+    def _announce(self) -> None:
+        """Tells what comes after it."""
+        ahead, manifest = self._reader.ahead, self._log.head.known
+        if manifest is None:
+            return
+        try:
+            for plan in self._plans.look(ahead.shares, manifest.end):
+                ahead.announce(manifest, plan.cells)
+        except Exception:
+            pass  # it surfaces when it is the next one
 
     def _check(self) -> None:
         if self._is_stopped:

@@ -16,6 +16,7 @@ from .log import Log
 from .manifest import Manifest
 from .once import Once
 from .projection import Cell
+from .read_ahead import Ahead, Opened, ReadAhead
 from .step_index import BatchPlace
 from .threads import Pool
 
@@ -135,6 +136,11 @@ def _cut(
         slices.joined = view
 
 
+def _whole_bytes_max(size: int, wanted: int, cells: int) -> int:
+    """Up to which size an object of `size` bytes is read whole, where so many of its cells are wanted."""
+    return min(_WHOLE_BYTES_MAX, 2 * size * wanted // max(1, cells) + _WASTE_BYTES_MAX)
+
+
 class SliceReader:
     """Reads slices of one namespace, side by side, with hedging and checks."""
 
@@ -155,9 +161,10 @@ class SliceReader:
         #: How long `read_at_once` takes where nothing disturbs it: the lower quartile of the last few; 0 before.
         self.at_once_s = 0.0
         self._at_once: list[float] = []
-        #: Whether most of what was read lately had to come from a disk: threads are then for waiting, and more of them help.
+        #: Whether most of what was read lately had to come from a disk. `ahead` is then to be told what comes next.
         self.is_from_disk = False
         self._looked = (0, _fetched_bytes(), 0)
+        self.ahead = ReadAhead(self._open_ahead, self._find_spans)
         #: Whether a slice was seen that takes more memory than its object does.
         self._is_encoded = False
         self.stats = ReadStats()
@@ -178,12 +185,13 @@ class SliceReader:
         self._pool.close()
         self._seconds.close()
         self._kept = None
+        self.ahead.clear()
 
     def prepare(self, manifest: Manifest, cells: Sequence[Cell], reading: Reading) -> Prepared:
         """Finds out where the cells are: descriptors from the log, slice tables from the objects."""
         if self.is_near and not reading.is_second:
             try:
-                spans = list(self._spans(manifest, cells, _OPENED_MAX))
+                spans = self._spans_ahead(cells) or list(self._spans(manifest, cells, _OPENED_MAX))
                 memory = sum(span[3] for span in spans) + sum(e.raw_length for span in spans for _, e in span[4] if e.encoding != 0)
                 return Prepared(cells, [], memory, manifest, spans)
             except (BatchWeaveError, _Unusual):
@@ -255,12 +263,13 @@ class SliceReader:
         begun = time.monotonic()
         slices = Slices([None] * len(cells))  # type: ignore[list-item]
         try:
-            total = self._read_all(self._spans(manifest, cells, None, is_bounded), cells, slices)
+            total = self._read_all(self._spans_ahead(cells) or self._spans(manifest, cells, None, is_bounded), cells, slices)
         except (BatchWeaveError, _Unusual):
             return None
         spent = time.monotonic() - begun
         self.hedger.note(total, spent)
         self._look_for_disk()
+        self.ahead.note(total)
         if is_bounded:
             return slices  # on several threads, which says little about one
         self._at_once.append(spent)
@@ -275,11 +284,35 @@ class SliceReader:
         if self.stats.requests < requests + _LOOK_REQUESTS:
             return
         now = self.stats.requests, _fetched_bytes(), self.stats.bytes
-        self.is_from_disk = 2 * (now[1] - fetched) > now[2] - read
+        is_from_disk = 2 * (now[1] - fetched) > now[2] - read
+        if is_from_disk != self.is_from_disk:
+            self.is_from_disk = is_from_disk
+            self.at_once_s = 0.0  # of another kind of reads
         self._looked = now
 
+    def _spans_ahead(self, cells: Sequence[Cell]) -> Sequence[_Span] | None:
+        """What to read for these cells, where it was announced that they would be wanted."""
+        share = self.ahead.take(cells) if self.is_from_disk else None
+        return share and (share.spans or self._find_spans(share))
+
+    def _find_spans(self, share: Ahead) -> Sequence[_Span]:
+        return list(self._spans(share.manifest, share.cells, None, True, share.opened))
+
+    def _open_ahead(self, manifest: Manifest, cells: Sequence[Cell]) -> dict[int, Opened]:
+        found = {}
+        first, last = cells[0].step, cells[-1].step
+        for step in range(first, last + 1):
+            place = self._log.locate(manifest, step)
+            key, opened = self._open(place)
+            count, size, table, _ = place.descriptor[EXTENTS][0]
+            is_whole = size <= _whole_bytes_max(size, len(cells) if first == last else 1, count)
+            opened.hint(0 if is_whole else table, size if is_whole else size - table)
+            found[step] = Opened(place, key, opened, is_whole)
+        return found
+
     def _spans(
-        self, manifest: Manifest, cells: Sequence[Cell], objects_max: int | None = None, is_bounded: bool = False
+        self, manifest: Manifest, cells: Sequence[Cell], objects_max: int | None = None, is_bounded: bool = False,
+        opened_ahead: dict[int, Opened] | None = None,
     ) -> Iterator[_Span]:
         """What to read of which object, one after another; neighbours in one read. Raises _Unusual, or what failed."""
         chunks = self._log.spec.chunks
@@ -293,7 +326,8 @@ class SliceReader:
                 if objects_max is not None and objects > objects_max:
                     raise _Unusual
                 last_step = step
-                footer, opened = self._keep(self._log.locate(manifest, step))
+                ahead = opened_ahead.get(step) if opened_ahead else None
+                footer, opened = self._keep(ahead.place if ahead else self._log.locate(manifest, step), ahead)
             entry = footer.entry(row * chunks + chunk)
             offset, length, _, _, encoding = entry
             if encoding != 0 and is_bounded:
@@ -312,18 +346,23 @@ class SliceReader:
                 raise _Unusual
             yield opened, footer.where, offset, length, wanted
 
-    def _keep(self, place: BatchPlace) -> tuple[Footer, Any]:
-        """The slice table of a batch that is one object of this namespace, and that object, open."""
+    def _open(self, place: BatchPlace) -> tuple[str, Any]:
+        """The key of a batch that is one object of this namespace, and that object."""
+        if self._open_object is None or len(place.descriptor[EXTENTS]) != 1 or place.store is not self._log.store:
+            raise _Unusual
+        key = batch_key(place.descriptor, 0)
+        opened = self._open_object(key)
+        if opened is None:
+            raise _Unusual
+        return key, opened
+
+    def _keep(self, place: BatchPlace, ahead: Opened | None = None) -> tuple[Footer, Any]:
+        """The slice table of such a batch, and its object, open."""
         descriptor = place.descriptor
         kept = self._kept
         if kept is not None and kept[0] is descriptor:
             return kept[1], kept[2]
-        if self._open_object is None or len(descriptor[EXTENTS]) != 1 or place.store is not self._log.store:
-            raise _Unusual
-        key = batch_key(descriptor, 0)
-        opened = self._open_object(key)
-        if opened is None:
-            raise _Unusual
+        key, opened = (ahead.key, ahead.object) if ahead is not None else self._open(place)
         _, size, table, _ = descriptor[EXTENTS][0]
         begun = time.monotonic()
         data = opened.read_small(table, size - table)
@@ -383,8 +422,7 @@ class SliceReader:
         self, place: BatchPlace, key: str, number: int, first_cell: int, wanted: int, reading: Reading
     ) -> tuple[tuple[Footer, Any], int]:
         cells, size, table, _ = place.descriptor[EXTENTS][number]
-        limit = 0 if self.is_near else min(_WHOLE_BYTES_MAX, 2 * size * wanted // max(1, cells) + _WASTE_BYTES_MAX)
-        is_whole = size <= limit
+        is_whole = not self.is_near and size <= _whole_bytes_max(size, wanted, cells)
         start = 0 if is_whole else table
 
         def decode(data: Any) -> tuple[Footer, Any]:

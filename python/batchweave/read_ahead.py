@@ -1,0 +1,103 @@
+"""Telling the system what will be read from its disk soon, so that it is in memory when it is read.
+
+A slice is known only from its batch's slice table, so there are two hints for a share: for the slice table, and, some shares later, when that
+should have come, for the slices. Small objects are fetched whole, with one hint. One thread keeps a disk busy that way that eight waiting ones
+would not.
+"""
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Callable, NamedTuple, Sequence
+
+from .manifest import Manifest
+from .projection import Cell
+from .step_index import BatchPlace
+
+#: How far ahead: so many bytes of shares, and so many shares.
+_BYTES = 32 * 1024 * 1024
+_SHARES_MIN = 2
+_SHARES_MAX = 16
+
+
+class Opened(NamedTuple):
+    """An object of a share to come, and whether the system was told to fetch all of it or its slice table."""
+
+    place: BatchPlace
+    key: str
+    object: Any
+    is_whole: bool
+
+
+class Ahead(NamedTuple):
+    """A share to come. `spans`: what to read of which object, where that is known: (open object, its name, offset, length, what for)."""
+
+    manifest: Manifest
+    cells: Sequence[Cell]
+    opened: dict[int, Opened]
+    spans: Sequence[Any]
+
+
+class ReadAhead:
+    """Shares are announced in the order in which they will be read. `open_objects` opens a share's objects, by step, and has them fetched or their
+    slice tables; `find_spans` tells from these what to read."""
+
+    def __init__(
+        self, open_objects: Callable[[Manifest, Sequence[Cell]], dict[int, Opened]], find_spans: Callable[[Ahead], Sequence[Any]]
+    ) -> None:
+        self._open_objects = open_objects
+        self._find_spans = find_spans
+        self._announced: deque[tuple[Manifest, Sequence[Cell]]] = deque()
+        self._opened: deque[Ahead] = deque()
+        #: By the identity of their cells, which they hold.
+        self._ready: dict[int, Ahead] = {}
+        #: How many shares to announce ahead.
+        self.shares = _SHARES_MIN
+
+    def note(self, share_bytes: int) -> None:
+        """So large was a share."""
+        self.shares = max(_SHARES_MIN, min(_SHARES_MAX, _BYTES // max(1, share_bytes)))
+
+    def announce(self, manifest: Manifest, cells: Sequence[Cell]) -> None:
+        """This share is read soon."""
+        self._announced.append((manifest, cells))
+
+    def take(self, cells: Sequence[Cell]) -> Ahead | None:
+        """What is known about a share that was announced. Gives the hints that are due first: several threads may, each takes what the others left."""
+        try:
+            while self._announced:
+                self._open(*self._announced.popleft())
+            while len(self._opened) > self.shares // 2:
+                self._fetch(self._opened.popleft())
+        except IndexError:
+            pass  # another thread was quicker
+        return self._ready.pop(id(cells), None)
+
+    def clear(self) -> None:
+        """Nothing that was announced will be read."""
+        self._announced.clear()
+        self._opened.clear()
+        self._ready.clear()
+
+    def _open(self, manifest: Manifest, cells: Sequence[Cell]) -> None:
+        try:
+            share = Ahead(manifest, cells, self._open_objects(manifest, cells), ())
+        except Exception:
+            return  # only a hint: whoever reads the share finds out what is wrong with it
+        if all(opened.is_whole for opened in share.opened.values()):
+            self._keep(share)
+        else:
+            self._opened.append(share)
+
+    def _fetch(self, share: Ahead) -> None:
+        try:
+            share = share._replace(spans=self._find_spans(share))
+        except Exception:
+            return
+        for opened, _, offset, length, _ in share.spans:
+            opened.hint(offset, length)
+        self._keep(share)
+
+    def _keep(self, share: Ahead) -> None:
+        self._ready[id(share.cells)] = share
+        if len(self._ready) > 2 * _SHARES_MAX:  # the oldest was read some other way
+            self._ready.pop(next(iter(list(self._ready))), None)
