@@ -100,6 +100,7 @@ export class Committer {
     let looked = options.fresh === true;
     let begun = this.#env.monotonic();
     let base = looked ? await this.#head.jump({ signal }) : (options.from ?? (await this.#head.newest({ signal })));
+    if (looked) begun = Math.max(begun, this.#head.lookedAtMs);
     for (;;) {
       let staged: Staged<R>;
       try {

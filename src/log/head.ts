@@ -32,6 +32,7 @@ export class Head {
   readonly #decode: typeof decodeManifest;
   readonly boundary: BoundaryChain;
   #newest: Manifest | undefined;
+  #lookedAtMs = Number.NEGATIVE_INFINITY;
 
   /** `decode` is replaced where thousands of simulated processes in one share what they decode. */
   constructor(store: ObjectStore, env: Env, spec: NamespaceSpec, decode: typeof decodeManifest = decodeManifest) {
@@ -50,6 +51,11 @@ export class Head {
   /** The newest manifest this process verified, if it has loaded one. */
   get known(): Manifest | undefined {
     return this.#newest;
+  }
+
+  /** When the last look for a newer version began. A search that took long may have ended with a short look. */
+  get lookedAtMs(): number {
+    return this.#lookedAtMs;
   }
 
   /** Finds the head without any earlier knowledge: LIST finds a candidate, a look vouches for it, probing forward makes it the head. */
@@ -82,6 +88,7 @@ export class Head {
   /** One step forward if there is a next version; else the same manifest, checked against the boundary. */
   async advance(options?: CallOptions): Promise<Manifest> {
     const from = await this.newest(options);
+    this.#lookedAtMs = this.#env.monotonic();
     return await this.#step(from, asVersion(from.version + 1), options);
   }
 
@@ -89,6 +96,7 @@ export class Head {
   async jump(options?: CallOptions): Promise<Manifest> {
     const from = this.#newest;
     if (!from) return await this.load(options);
+    this.#lookedAtMs = this.#env.monotonic();
     const page = await this.#store.list(manifestPrefix, {
       ...options,
       keysOnly: true,
