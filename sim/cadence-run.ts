@@ -7,6 +7,7 @@ import {
   manifestKey,
   type NamespaceSpec,
   namespaceKey,
+  type ProducerState,
   parseManifestKey,
 } from "../src/format/index.js";
 import { Log } from "../src/log/index.js";
@@ -75,6 +76,17 @@ export async function runCadence(options: CadenceRunOptions): Promise<CadenceRun
   const run = new CadenceMeasurement(options);
   await run.run();
   return run.result();
+}
+
+/** The same manifest; producers that did not commit since `before` are the same objects in both. */
+function sharing(manifest: Manifest, before: Manifest | undefined): Manifest {
+  if (!before) return manifest;
+  const producers = new Map<string, ProducerState>();
+  for (const [id, state] of manifest.producers) {
+    const known = before.producers.get(id);
+    producers.set(id, known?.at === state.at ? known : state);
+  }
+  return { ...manifest, producers };
 }
 
 class CadenceMeasurement {
@@ -210,12 +222,12 @@ class CadenceMeasurement {
     await producer.close();
   }
 
-  /** Thousands of processes in one: a version is decoded once, or their copies would not fit into memory. */
+  /** Thousands of processes in one: a version is decoded once, and shares what did not change with the one before, or their copies would not fit into memory. */
   #decodeOnce(...args: Parameters<typeof decodeManifest>): Manifest {
     const version = args[3];
     let manifest = this.#decoded.get(version);
     if (!manifest) {
-      manifest = decodeManifest(...args);
+      manifest = sharing(decodeManifest(...args), this.#latest);
       this.#decoded.set(version, manifest);
       const oldest = this.#decoded.keys().next().value;
       if (this.#decoded.size > decodedMax && oldest !== undefined) this.#decoded.delete(oldest);
