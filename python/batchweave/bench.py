@@ -170,7 +170,7 @@ def _bench_read(
     namespace: Namespace, slice_bytes: int, batches: int, args: argparse.Namespace, source: str, prepare: Callable[[], None],
 ) -> dict[str, Any]:
     """The first turn of each is not counted, since memory is new then. The ratio is the median of those of the pairs; its quartiles say how
-    far to trust it."""
+    far to trust it. `ratio_after_first` leaves out what either side waited for its first share; `ratio_to_alone` is against one bare read after another."""
     calls = _bare_calls(namespace, slice_bytes, args.threads)
     total = slice_bytes * batches
 
@@ -193,11 +193,12 @@ def _bench_read(
     pairs = sorted(pairs[1:], key=lambda pair: pair[1].spent / pair[0].spent)
     ratios = [bare.spent / own.spent for own, bare in pairs]
     own, bare = pairs[len(pairs) // 2]
+    after_first = sorted((bare.spent - bare.each[0]) / (own.spent - own.each[0]) for own, bare in pairs)[len(pairs) // 2]
     alone = bare_turn(1)
     return {
         "bench": "read", "from": source, "slice_bytes": slice_bytes, "batches": batches, "crc": CRC_SOURCE, "crc_us": _crc_us(slice_bytes),
         "rank_MBps": round(total / own.spent / 1e6), "bare_MBps": round(total / bare.spent / 1e6), "ratio": round(ratios[len(pairs) // 2], 2),
-        "pairs": len(pairs), "quartiles": [round(ratios[len(pairs) * q // 4], 2) for q in (1, 3)], "first_ms": round(1e3 * own.each[0], 1),
+        "ratio_after_first": round(after_first, 2), "ratio_to_alone": round(alone.spent / own.spent, 2), "pairs": len(pairs), "quartiles": [round(ratios[len(pairs) * q // 4], 2) for q in (1, 3)], "first_ms": round(1e3 * own.each[0], 1),
         "us_per_share": round(1e6 * own.spent / batches, 1), "bare_us": round(1e6 * bare.spent / batches, 1),
         "bare_alone_us": round(1e6 * alone.spent / batches, 1),
         "cpu_us_per_share": round(1e6 * own.cpu / batches), "bare_cpu_us": round(1e6 * bare.cpu / batches),

@@ -97,22 +97,24 @@ class Head:
         return self.known or self.load()
 
     def recent(self) -> Manifest:
-        """The newest manifest, as it was within the last second: for a consumer that is made right after opening."""
-        known = self.newest()
+        """The newest manifest, as it was within the last second: for a consumer, which goes on from there itself."""
+        known = self.known or self.load(is_probing=False)
         return known if time.monotonic() - self._looked_at < _RECENT_S else self.jump()
 
-    def load(self) -> Manifest:
+    def load(self, is_probing: bool = True) -> Manifest:
         """Finds the head without earlier knowledge: LIST finds a candidate, a look vouches, probing makes it the head."""
         self.boundary.assert_intact()
         for attempt in range(_LOAD_ATTEMPTS_MAX):
+            begun = time.monotonic()
             candidate = self._candidate()
             manifest = genesis(self._spec) if candidate == 0 else self.read(candidate)
             if manifest is not None:
                 self.boundary.jump(manifest.boundary_hint)
                 up_to = self.boundary.look()
                 if up_to == 0 if candidate == 0 else up_to < candidate:
-                    self._adopt(manifest)
-                    return self._probe_forward()
+                    self._looked_at = begun
+                    known = self._adopt(manifest)
+                    return self._probe_forward() if is_probing else known
             # Listed and then deleted, or a zombie below the boundary: list again.
             time.sleep(0.01 * attempt)
         raise BatchWeaveError(
