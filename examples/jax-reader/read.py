@@ -1,18 +1,21 @@
 """The same namespace from JAX: each process reads its rows as numpy and makes one global array of them.
 
-    PYTHONPATH=python python3 examples/jax-reader/read.py URI [ITERATIONS]
+    PYTHONPATH=python python3 examples/jax-reader/read.py [URI [ITERATIONS]]
 
-Without JAX the same loop gives numpy arrays, and without numpy plain bytes.
+Needs jax. Without a URI it makes a small namespace, reads it and removes it.
 """
 from __future__ import annotations
 
+import array
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Iterator
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "python"))
 
-from batchweave import StreamingDataset  # noqa: E402
+from batchweave import StreamingDataset, create_namespace, encode_safetensors  # noqa: E402
+from batchweave.tensors import Tensor  # noqa: E402
 
 
 def batches(uri: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -36,14 +39,32 @@ def batches(uri: str) -> Iterator[tuple[int, dict[str, Any]]]:
         yield share.iteration, arrays
 
 
-def main() -> None:
-    uri = sys.argv[1]
-    limit = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+def fill(uri: str) -> None:
+    """Six batches of four rows of eight tokens, each row numbered."""
+    namespace = create_namespace(uri, rows=4, durability="process-crash")
+    with namespace.producer("example") as producer:
+        for step in range(6):
+            rows = (array.array("i", [4 * step + row] * 8) for row in range(4))
+            producer.append([encode_safetensors({"input_ids": Tensor("I32", (8,), ids.tobytes())}) for ids in rows])
+    namespace.close()
+
+
+def read(uri: str, limit: int) -> None:
     for iteration, arrays in batches(uri):
-        shapes = {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
-        print(iteration, shapes, flush=True)
+        print(iteration, {name: (value.shape, str(value.dtype)) for name, value in arrays.items()}, flush=True)
         if iteration + 1 == limit:
             break
+
+
+def main() -> None:
+    limit = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    if len(sys.argv) > 1:
+        read(sys.argv[1], limit)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        uri = Path(folder, "ns").as_uri()
+        fill(uri)
+        read(uri, limit)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ def policy_version(share: Share) -> list[int]:
 
 
 def fresh_enough(dataset: StreamingDataset, newest: Any, max_staleness: int) -> Iterator[tuple[Share, list[bool]]]:
-    """Every share, and which of its rows are not more than so many policies old: all ranks drop the same ones."""
+    """Every share, and which of its rows are not more than so many policies old. `newest` is the learner's own policy, which every rank replaces at the
+    same iteration, not the file of the rollout workers, which ranks would read at different moments: so all of them judge alike."""
     for share in dataset:
         yield share, [newest() - version <= max_staleness for version in policy_version(share)]
 
@@ -50,15 +51,16 @@ def main() -> None:
             # Plain bytes of the safetensors layout: no numpy, no torch; a trainer would say decode="torch".
             dataset = StreamingDataset(uri, mesh={"dp": 1}, rank=0, policy="global-batch", decode=lambda data: decode_safetensors(data)[0])
             seen: list[int] = []
-            used = stale = 0
-            for share, fresh in fresh_enough(dataset, lambda: int(policy.read_text()), MAX_STALENESS):
+            used = stale = version = 0
+            for share, fresh in fresh_enough(dataset, lambda: version, MAX_STALENESS):
                 seen += [int.from_bytes(data["trajectory"].data, "little") for data in share.data or []]
                 used += sum(fresh)
                 stale += len(fresh) - sum(fresh)
                 if share.iteration % 4 == 3:  # a new policy
-                    (Path(folder) / "policy.next").write_text(str(int(policy.read_text()) + 1))
+                    version += 1
+                    (Path(folder) / "policy.next").write_text(str(version))
                     os.replace(Path(folder) / "policy.next", policy)
-                    dataset.checkpoint(f"policy-{policy.read_text()}", keep_last=2)
+                    dataset.checkpoint(f"policy-{version}", keep_last=2)
                 if share.iteration == 10:
                     workers[1].kill()
                     workers[1].wait()
@@ -73,7 +75,7 @@ def main() -> None:
         expected = {n * 1_000_000 + i for n in range(2) for i in range(BATCHES * ROWS)}
         lost, repeated = len(expected - set(seen)), len(seen) - len(set(seen))
         end = open_namespace(uri).info()["steps"]["end"]
-        print(f"{end} batches, policy {policy.read_text()}: {used} trajectories used, {stale} older than {MAX_STALENESS} policies, {lost} lost, {repeated} repeated")
+        print(f"{end} batches, policy {version}: {used} trajectories used, {stale} older than {MAX_STALENESS} policies, {lost} lost, {repeated} repeated")
         if lost or repeated or used + stale != len(expected):
             sys.exit("FAILED: trajectories were lost or repeated")
 

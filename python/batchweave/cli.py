@@ -26,6 +26,12 @@ def _print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
+def _note(args: argparse.Namespace, text: str) -> None:
+    """A remark for people: with --json, stderr holds nothing but a failure."""
+    if not args.json:
+        print(text, file=sys.stderr)
+
+
 def _info(args: argparse.Namespace) -> None:
     namespace = open_namespace(args.uri)
     info = namespace.info()
@@ -109,7 +115,7 @@ def _consume(args: argparse.Namespace) -> None:
     with namespace.consumer(sizes, args.rank, _start(args, namespace), wait_timeout=args.wait_timeout, group=args.checkpoint_group, **settings) as consumer:
         place = consumer.place
         row = consumer.cursor["row"]
-        print(f"rank {place.rank} of {place.world_size} ({place.text}) from row {row}", file=sys.stderr)
+        _note(args, f"rank {place.rank} of {place.world_size} ({place.text}) from row {row}")
         cursor = consumer.cursor
         for share in consumer:
             line: dict[str, Any] = {"iteration": share.iteration, "digest": digest_of(share)}
@@ -132,7 +138,7 @@ def _consume(args: argparse.Namespace) -> None:
             _save_cursor(args.cursor_file, cursor)
         left = f"; {consumer.leftover_rows} rows were too few for one more iteration" if consumer.leftover_rows else ""
         waited = format_seconds(consumer.waited)
-        print(f"{seen} iterations, {format_bytes(total)}, waited {waited} for data{left}", file=sys.stderr)
+        _note(args, f"{seen} iterations, {format_bytes(total)}, waited {waited} for data{left}")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -173,13 +179,13 @@ def _parser() -> _Parser:
     consume = commands.add_parser("consume", help="Reads the shares of one rank until the log is closed.")
     consume.add_argument("uri")
     for axis in ("dp", "cp", "tp", "pp", "ep"):
-        consume.add_argument(f"--{axis}", type=_whole)
+        consume.add_argument(f"--{axis}", type=_count)
     consume.add_argument("--order")
     consume.add_argument("--rank", type=_whole)
     consume.add_argument("--from", dest="start", help="earliest, latest, step:N, row:N, checkpoint[:ID], a cursor's JSON, or @FILE.")
     consume.add_argument("--policy", default="per-rank")
     consume.add_argument("--layout", default="contiguous")
-    consume.add_argument("--rows-per-rank", type=_whole, default=1)
+    consume.add_argument("--rows-per-rank", type=_count, default=1)
     consume.add_argument("--prefetch-bytes", type=_size)
     consume.add_argument("--wait-timeout", type=float, default=600.0)
     consume.add_argument("--iterations", type=_count)

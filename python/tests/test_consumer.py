@@ -414,7 +414,7 @@ class Commands(unittest.TestCase):
             ours = self.python(*call)
             theirs = subprocess.run(["node", str(command), *call], capture_output=True, text=True)
             self.assertEqual((ours.returncode, theirs.returncode), (0, 0), theirs.stderr + ours.stderr)
-            self.assertEqual(ours.stdout, theirs.stdout, args)
+            self.assertEqual((ours.stdout, ours.stderr), (theirs.stdout, theirs.stderr), args)
             self.assertGreater(len(ours.stdout), 10)
         ours = self.python("info", self.uri).stdout
         theirs = subprocess.run(["node", str(command), "info", self.uri], capture_output=True, text=True).stdout
@@ -423,6 +423,11 @@ class Commands(unittest.TestCase):
             call = ["consume", self.uri, "--dp", "1", "--rank", "0", "--from", place, "--json"]
             failure = subprocess.run(["node", str(command), *call], capture_output=True, text=True).stderr.splitlines()[-1]
             self.assertEqual(json.loads(self.python(*call).stderr), json.loads(failure))
+        for option in (["--dp", "0"], ["--dp", "1", "--rows-per-rank", "0"], ["--dp", "1", "--wait-timeout", "soon"]):
+            call = ["consume", self.uri, "--rank", "0", *option, "--json"]
+            failure = subprocess.run(["node", str(command), *call], capture_output=True, text=True).stderr
+            codes = [json.loads(line)["error"]["code"] for line in (self.python(*call).stderr, failure)]
+            self.assertEqual(codes, ["INVALID_ARGUMENT"] * 2, option)
 
     def test_checkpoints_are_registered_and_started_from(self) -> None:
         call = ["consume", self.uri, "--dp", "4", "--rank", "0", "--json"]

@@ -59,6 +59,7 @@ class Examples(unittest.TestCase):
     def test_jax_reads_the_same_namespace(self) -> None:
         self.fill()
         self.assertIn("ids", self.run_example("jax-reader/read.py", self.uri, "3"))
+        self.assertEqual(len(self.run_example("jax-reader/read.py").splitlines()), 5)
 
     @needs("torch")  # type: ignore[misc]
     def test_torch_distributed_checkpoint_carries_the_state(self) -> None:
