@@ -35,6 +35,8 @@ _SHORT_READS_MAX = 4
 #: Larger ranges are read by `fetch`, which hands them memory only as far as the object reaches.
 _AT_ONCE_BYTES_MAX = 16 * 1024 * 1024
 _AT_ONCE_SAMPLES = 16
+#: Fewer samples will do where all of them took that long.
+_AT_ONCE_LONG_S = 0.0005
 _OPENED_MAX = 8
 #: How often it is looked where reads come from.
 _LOOK_REQUESTS = 32
@@ -272,10 +274,11 @@ class SliceReader:
         self.ahead.note(total)
         if is_bounded:
             return slices  # on several threads, which says little about one
-        self._at_once.append(spent)
-        if len(self._at_once) >= _AT_ONCE_SAMPLES:
-            self.at_once_s = sorted(self._at_once)[_AT_ONCE_SAMPLES // 4]
-            self._at_once.clear()
+        samples = self._at_once
+        samples.append(spent)
+        if len(samples) >= _AT_ONCE_SAMPLES or (len(samples) >= _AT_ONCE_SAMPLES // 4 and min(samples) > _AT_ONCE_LONG_S):
+            self.at_once_s = sorted(samples)[len(samples) // 4]
+            samples.clear()
         return slices
 
     def _look_for_disk(self) -> None:
