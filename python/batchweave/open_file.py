@@ -21,7 +21,7 @@ class OpenFile:
 
     def hint(self, start: int, length: int) -> None:
         """These bytes are read soon: the system fetches them meanwhile, if it will. Nobody waits for that."""
-        if _WILL_NEED is None:
+        if _WILL_NEED is None or length == 0:  # to the system that would be all that follows
             return
         try:
             os.posix_fadvise(self._fd, start, length, _WILL_NEED)

@@ -13,10 +13,11 @@ from .manifest import Manifest
 from .projection import Cell
 from .step_index import BatchPlace
 
-#: How far ahead: so many bytes of shares, and so many shares.
+#: How far ahead: so many bytes of shares, so many shares, and so many of their objects, which stay open meanwhile.
 _BYTES = 32 * 1024 * 1024
 _SHARES_MIN = 2
 _SHARES_MAX = 16
+_OBJECTS_MAX = 32
 
 
 class Opened(NamedTuple):
@@ -46,16 +47,17 @@ class ReadAhead:
     ) -> None:
         self._open_objects = open_objects
         self._find_spans = find_spans
-        self._announced: deque[tuple[Manifest, Sequence[Cell]]] = deque()
+        #: Those that nobody took any more, because reads became slow and go another way, make room for others.
+        self._announced: deque[tuple[Manifest, Sequence[Cell]]] = deque(maxlen=_OBJECTS_MAX)
         self._opened: deque[Ahead] = deque()
         #: By the identity of their cells, which they hold.
         self._ready: dict[int, Ahead] = {}
         #: How many shares to announce ahead.
         self.shares = _SHARES_MIN
 
-    def note(self, share_bytes: int) -> None:
-        """So large was a share."""
-        self.shares = max(_SHARES_MIN, min(_SHARES_MAX, _BYTES // max(1, share_bytes)))
+    def note(self, share_bytes: int, objects: int) -> None:
+        """So large was a share, and so many objects it came from."""
+        self.shares = max(_SHARES_MIN, min(_SHARES_MAX, _BYTES // max(1, share_bytes), _OBJECTS_MAX // objects))
 
     def announce(self, manifest: Manifest, cells: Sequence[Cell]) -> None:
         """This share is read soon."""
@@ -66,8 +68,8 @@ class ReadAhead:
         try:
             while self._announced:
                 self._open(*self._announced.popleft())
-            while len(self._opened) > self.shares // 2:
-                self._fetch(self._opened.popleft())
+                while len(self._opened) > self.shares // 2:
+                    self._fetch(self._opened.popleft())
         except IndexError:
             pass  # another thread was quicker
         return self._ready.pop(id(cells), None)
@@ -99,5 +101,10 @@ class ReadAhead:
 
     def _keep(self, share: Ahead) -> None:
         self._ready[id(share.cells)] = share
-        if len(self._ready) > 2 * _SHARES_MAX:  # the oldest was read some other way
-            self._ready.pop(next(iter(list(self._ready))), None)
+        kept = list(self._ready.values())
+        excess = sum(len(other.opened) for other in kept) - _OBJECTS_MAX
+        for oldest in kept:  # read some other way
+            if excess <= 0:
+                return
+            self._ready.pop(id(oldest.cells), None)
+            excess -= len(oldest.opened)

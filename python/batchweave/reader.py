@@ -271,7 +271,7 @@ class SliceReader:
         spent = time.monotonic() - begun
         self.hedger.note(total, spent)
         self._look_for_disk()
-        self.ahead.note(total)
+        self.ahead.note(total, cells[-1].step - cells[0].step + 1)
         if is_bounded:
             return slices  # on several threads, which says little about one
         samples = self._at_once
@@ -311,6 +311,10 @@ class SliceReader:
             is_whole = size <= _whole_bytes_max(size, len(cells) if first == last else 1, count)
             opened.hint(0 if is_whole else table, size if is_whole else size - table)
             found[step] = Opened(place, key, opened, is_whole)
+            if last - first >= _OPENED_MAX:
+                found.clear()
+        if not found:
+            raise _Unusual  # too many to stay open
         return found
 
     def _spans(
