@@ -60,8 +60,9 @@ def finish(children: list[subprocess.Popen[bytes]], folder: Path, limit: float =
         time.sleep(0.1)
 
 
-def kill_after(children: list[subprocess.Popen[bytes]], folder: Path, world: int, iteration: int) -> None:
-    """SIGKILL to every rank once the first has gone through so many iterations."""
+def kill_after(children: list[subprocess.Popen[bytes]], folder: Path, world: int, iteration: int) -> int:
+    """SIGKILL to every rank once the first has gone through so many iterations. Gives how many of them the newest model on disk was trained on: what is
+    kept is told by the model that was saved, not by where its successor begins, which is what is to be proved."""
     record = folder / f"rank-0-of-{world}.jsonl"
     until = time.monotonic() + 300
     while not record.exists() or record.read_text().count("\n") < iteration:
@@ -72,13 +73,14 @@ def kill_after(children: list[subprocess.Popen[bytes]], folder: Path, world: int
         child.send_signal(signal.SIGKILL)
     for child in children:
         child.wait()
+    return max((int(path.stem.removeprefix("iter-")) for path in folder.glob("iter-*.safetensors")), default=0)
 
 
 def lines(folder: Path, rank: int, world: int) -> list[dict[str, Any]]:
     return [json.loads(text) for text in (folder / f"rank-{rank}-of-{world}.jsonl").read_text().splitlines()]
 
 
-def trained(parts: list[list[dict[str, Any]]]) -> tuple[dict[int, str], dict[int, list[int]], int, int]:
+def trained(parts: list[list[dict[str, Any]]], iterations: int) -> tuple[dict[int, str], dict[int, list[int]], int, int]:
     """What the model was trained on: (loss by iteration, samples by global row, rows lost, rows repeated)."""
     losses: dict[int, str] = {}
     samples: dict[int, list[int]] = {}
@@ -89,7 +91,7 @@ def trained(parts: list[list[dict[str, Any]]]) -> tuple[dict[int, str], dict[int
             for row, ids in line["rows"].items():
                 repeated += int(row) in samples
                 samples[int(row)] = ids
-    return losses, samples, len(losses) * ROWS - len(samples), repeated
+    return losses, samples, iterations * ROWS - len(samples), repeated
 
 
 def main() -> None:
@@ -119,26 +121,26 @@ def main() -> None:
         if first.wait() or second.wait():
             sys.exit("a producer failed")
         print(f"run B: 2 ranks, killed after {args.kill_at} iterations and started again", flush=True)
-        kill_after(ranks(uri, runs["b"], 2, args.iterations), runs["b"], 2, args.kill_at)
+        kept_b = kill_after(ranks(uri, runs["b"], 2, args.iterations), runs["b"], 2, args.kill_at)
         before_b = [lines(runs["b"], rank, 2) for rank in range(2)]
         finish(ranks(uri, runs["b"], 2, args.iterations), runs["b"])
         print(f"run C: 4 ranks, killed after {args.kill_at} iterations and resumed on 2", flush=True)
-        kill_after(ranks(uri, runs["c"], 4, args.iterations), runs["c"], 4, args.kill_at)
+        kept_c = kill_after(ranks(uri, runs["c"], 4, args.iterations), runs["c"], 4, args.kill_at)
         finish(ranks(uri, runs["c"], 2, args.iterations), runs["c"])
-        report(runs, before_b, args.iterations)
+        report(runs, before_b, {"B": kept_b, "C": kept_c}, args.iterations)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def report(runs: dict[str, Path], before_b: list[list[dict[str, Any]]], iterations: int) -> None:
+def report(runs: dict[str, Path], before_b: list[list[dict[str, Any]]], saved: dict[str, int], iterations: int) -> None:
+    """Prints the table and fails if it is not as it must be. `saved`: for each run that was killed, the iterations its newest model was trained on."""
     problems = []
     whole = [lines(runs["a"], rank, 2) for rank in range(2)]
-    losses_a, samples_a, lost, repeated = trained(whole)
+    losses_a, samples_a, lost, repeated = trained(whole, iterations)
     table = [["run", "rank", "before the kill", "kept by a checkpoint", "after it", "trained on", "lost", "repeated"]]
 
     def add(run: str, rank: int, before: list[Any], after: list[Any]) -> list[Any]:
-        start = after[0]["iteration"] if after else len(before)
-        kept = [line for line in before if line["iteration"] < start]
+        kept = [line for line in before if line["iteration"] < saved.get(run, iterations)]
         seen = [line["iteration"] for line in kept + after]
         missing, twice = len(set(range(iterations)) - set(seen)), len(seen) - len(set(seen))
         table.append([run, rank, span(before), span(kept), span(after), f"{len(seen)} iterations", missing, twice])
@@ -149,15 +151,14 @@ def report(runs: dict[str, Path], before_b: list[list[dict[str, Any]]], iteratio
     for rank in range(2):
         add("A", rank, whole[rank], [])
     b = [add("B", r, before_b[r], lines(runs["b"], r, 2)[len(before_b[r]) :]) for r in range(2)]
-    losses_b, samples_b, lost_b, repeated_b = trained(b)
+    losses_b, samples_b, lost_b, repeated_b = trained(b, iterations)
     wide, narrow = [lines(runs["c"], r, 4) for r in range(4)], [lines(runs["c"], r, 2) for r in range(2)]
-    start = narrow[0][0]["iteration"]
-    for r in range(4):
-        add("C", r, wide[r], narrow[r] if r < 2 else []) if r < 2 else table.append(
-            ["C", r, span(wide[r]), span([x for x in wide[r] if x["iteration"] < start]), "-", "-", "-", "-"]
-        )
-    kept = [[line for line in part if line["iteration"] < start] for part in wide]
-    _, samples_c, lost_c, repeated_c = trained(kept + narrow)
+    kept = [[line for line in part if line["iteration"] < saved["C"]] for part in wide]
+    for r in range(2):
+        add("C", r, wide[r], narrow[r])
+    for r in range(2, 4):
+        table.append(["C", r, span(wide[r]), span(kept[r]), "-", "-", "-", "-"])
+    _, samples_c, lost_c, repeated_c = trained(kept + narrow, iterations)
     widths = [max(len(str(row[i])) for row in table) for i in range(len(table[0]))]
     print()
     for row in table:

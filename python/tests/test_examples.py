@@ -3,7 +3,10 @@ is missing. The longest, examples/train-gpt/run.py, takes minutes and is run by 
 """
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
+import json
 import os
 import re
 import subprocess
@@ -60,6 +63,45 @@ class Examples(unittest.TestCase):
         self.fill()
         self.assertIn("ids", self.run_example("jax-reader/read.py", self.uri, "3"))
         self.assertEqual(len(self.run_example("jax-reader/read.py").splitlines()), 5)
+
+    def test_the_training_example_fails_if_an_iteration_is_lost_or_repeated(self) -> None:
+        spec = importlib.util.spec_from_file_location("train_gpt_run", ROOT / "examples/train-gpt/run.py")
+        assert spec is not None and spec.loader is not None
+        example = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(example)
+        iterations, saved, killed = 12, 5, 7
+
+        def seen(first: int, end: int, rank: int, world: int) -> list[dict[str, object]]:
+            rows = 8 // world
+            return [
+                {"iteration": i, "loss": float(100 - i).hex(), "rows": {str(8 * i + rows * rank + r): [8 * i + rows * rank + r] for r in range(rows)}}
+                for i in range(first, end)
+            ]
+
+        def report(goes_on_b: int, goes_on_c: int) -> str:
+            runs = {name: Path(tempfile.mkdtemp(dir=self.folder)) for name in "abc"}
+            for run, parts in (
+                ("a", [(2, 0, iterations)]),
+                ("b", [(2, 0, killed), (2, goes_on_b, iterations)]),
+                ("c", [(4, 0, killed), (2, goes_on_c, iterations)]),
+            ):
+                for world, first, end in parts:
+                    for rank in range(world):
+                        with open(runs[run] / f"rank-{rank}-of-{world}.jsonl", "a", encoding="utf-8") as file:
+                            file.writelines(json.dumps(line) + "\n" for line in seen(first, end, rank, world))
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                try:
+                    example.report(runs, [seen(0, killed, rank, 2) for rank in range(2)], {"B": saved, "C": saved}, iterations)
+                except SystemExit as failure:
+                    return str(failure.code)
+            return printed.getvalue().splitlines()[-1]
+
+        self.assertEqual(report(saved, saved), "passed: nothing lost, nothing repeated")
+        for places, run in (((saved + 1, saved), "B"), ((saved, saved + 1), "C")):
+            self.assertIn(f"FAILED: run {run}, rank 0: 1 iterations lost, 0 repeated", report(*places))
+        for places, run in (((saved - 1, saved), "B"), ((saved, saved - 1), "C")):
+            self.assertIn(f"FAILED: run {run}, rank 0: 0 iterations lost, 1 repeated", report(*places))
 
     @needs("torch")  # type: ignore[misc]
     def test_torch_distributed_checkpoint_carries_the_state(self) -> None:

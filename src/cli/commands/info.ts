@@ -94,7 +94,7 @@ function checkpointLines({ checkpoints }: NamespaceInfo): string[] {
 export const command: Command = {
   usage: "URI [--watch] [--interval SECONDS]",
   about:
-    "Shows grid, steps, producers and checkpoints of a namespace at its head. --watch goes on until the log is closed.",
+    "Shows grid, steps, producers and checkpoints of a namespace at its head. Of a producer: its epoch (how often the id was opened),\nits batches in the log (seq in JSON), pending (uploaded, their intents wait for a commit), version and age of its last commit, and\nwho carried that if not itself. --watch goes on until the log is closed.",
   positionals: ["URI"],
   options: {
     watch: { help: "Look again and again; with --json one line for each new version." },
