@@ -28,7 +28,7 @@ import { inScratchFolder } from "./harness/scratch-folder.js";
 import { median, quantile } from "./harness/statistics.js";
 
 export const summary =
-  "what durable producer state adds to a commit, in bytes and time [--payloads] [--slices 8,32,128] [--rounds 150]";
+  "what durable producer state adds to a commit, in bytes and time [--payloads] [--slices 8,32,128] [--rounds 300]";
 
 /** Other producers in the map, so that the manifest is not empty. */
 const otherProducers = 32;
@@ -45,7 +45,7 @@ export async function run(args: string[]): Promise<void> {
   for (const payloadBytes of numbers(options.payloads, [100e3, 1e6, 10e6])) {
     for (const slices of numbers(options.slices, [8, 32, 128])) {
       await inScratchFolder(options.folder, (folder) =>
-        measure(folder, payloadBytes, slices, number(options.rounds, payloadBytes > 5e6 ? 60 : 150), report),
+        measure(folder, payloadBytes, slices, number(options.rounds, 300), report),
       );
     }
   }
