@@ -8,7 +8,9 @@ import argparse
 import hashlib
 import os
 import re
+import signal
 import sys
+import threading
 from typing import Any, Sequence
 
 from . import __version__
@@ -30,6 +32,31 @@ def _note(args: argparse.Namespace, text: str) -> None:
     """A remark for people: with --json, stderr holds nothing but a failure."""
     if not args.json:
         print(text, file=sys.stderr)
+
+
+class _Stopped(BaseException):
+    """Raised by the first signal."""
+
+
+class _Stop:
+    """The first SIGINT or SIGTERM asks for a clean end: at once while waiting, and after the share in hand otherwise. A second one ends the process."""
+
+    number = 0
+    busy = False
+
+    def listen(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._handle(self._on_signal)
+
+    def _handle(self, handler: Any) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, handler)
+
+    def _on_signal(self, number: int, _frame: Any) -> None:
+        self.number = number
+        self._handle(signal.SIG_DFL)
+        if not self.busy:
+            raise _Stopped
 
 
 def _info(args: argparse.Namespace) -> None:
@@ -117,23 +144,29 @@ def _consume(args: argparse.Namespace) -> None:
         row = consumer.cursor["row"]
         _note(args, f"rank {place.rank} of {place.world_size} ({place.text}) from row {row}")
         cursor = consumer.cursor
-        for share in consumer:
-            line: dict[str, Any] = {"iteration": share.iteration, "digest": digest_of(share)}
-            if args.slices:
-                line["slices"] = [[s.step, s.row, s.chunk, hashlib.sha256(s.bytes).hexdigest()] for s in share.slices]
-            if args.json:
-                _print_json(line)
-            seen += 1
-            total += share.nbytes
-            cursor = share.next
-            if (share.iteration + 1) % every == 0:
-                # The file first: it stands for the training checkpoint, which must be durable before the log keeps data for it.
-                if args.cursor_file:
-                    _save_cursor(args.cursor_file, share.next)
-                if args.checkpoint_every:
-                    namespace.checkpoint(f"iter-{share.iteration + 1}", share.next, args.checkpoint_group, args.keep_last)
-            if args.iterations is not None and seen >= args.iterations:
-                break
+        try:
+            for share in consumer:
+                args.stop.busy = True
+                line: dict[str, Any] = {"iteration": share.iteration, "digest": digest_of(share)}
+                if args.slices:
+                    line["slices"] = [[s.step, s.row, s.chunk, hashlib.sha256(s.bytes).hexdigest()] for s in share.slices]
+                if args.json:
+                    _print_json(line)
+                seen += 1
+                total += share.nbytes
+                cursor = share.next
+                if (share.iteration + 1) % every == 0:
+                    # The file first: it stands for the training checkpoint, which must be durable before the log keeps data for it.
+                    if args.cursor_file:
+                        _save_cursor(args.cursor_file, share.next)
+                    if args.checkpoint_every:
+                        namespace.checkpoint(f"iter-{share.iteration + 1}", share.next, args.checkpoint_group, args.keep_last)
+                if args.stop.number or (args.iterations is not None and seen >= args.iterations):
+                    break
+                args.stop.busy = False
+        except _Stopped:
+            pass
+        args.stop.busy = True
         if args.cursor_file:
             _save_cursor(args.cursor_file, cursor)
         left = f"; {consumer.leftover_rows} rows were too few for one more iteration" if consumer.leftover_rows else ""
@@ -200,12 +233,15 @@ def _parser() -> _Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command; gives the exit status: 0, 2 when input or the store's content is at fault, 1 for anything else."""
+    """Runs a command; gives the exit status: 0, 2 when input or the store's content is at fault, 128 and the signal's number when stopped, 1 for anything else."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    stop = _Stop()
     try:
         args = _parser().parse_args(arguments)
+        args.stop = stop
+        stop.listen()
         args.run(args)
-        return 0
+        return 128 + stop.number if stop.number else 0
     except BatchWeaveError as error:
         message = " ".join(error.message.split())
         if "--json" in arguments:
@@ -217,5 +253,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt:
-        return 130
+    except _Stopped:
+        return 128 + stop.number

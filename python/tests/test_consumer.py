@@ -9,6 +9,7 @@ import math
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -444,6 +445,25 @@ class Commands(unittest.TestCase):
         whole = self.python(*call[:-2]).stdout
         self.assertEqual(first + second, whole)
         self.assertEqual(len(whole.splitlines()), 280)
+
+    def test_a_signal_ends_it_cleanly_between_checkpoints(self) -> None:
+        namespace = create_namespace(f"{self.uri}-open", rows=4, durability="process-crash")
+        with namespace.producer("p") as p:
+            for _ in range(3):
+                p.append([b"x"] * 4)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            file = f"{self.folder}/cursor-{int(number)}.json"
+            options = ["--dp", "1", "--rank", "0", "--json", "--cursor-file", file, "--checkpoint-every", "1000"]
+            env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+            command = [sys.executable, "-m", "batchweave", "consume", namespace.uri, *options]
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+            assert process.stdout is not None
+            for _ in range(12):
+                process.stdout.readline()
+            process.send_signal(number)
+            _, remarks = process.communicate(timeout=30)
+            self.assertEqual((process.returncode, remarks), (128 + number, ""))
+            self.assertEqual(json.loads(Path(file).read_text())["row"], 12)
 
     def test_failures_are_one_sentence_with_a_code_and_an_exit_status(self) -> None:
         wrong = self.python("info", "file:///nowhere/at/all")
