@@ -9,7 +9,7 @@ from .stored_json import FORMAT_VERSION, SAFE_INTEGER_MAX, crc_text, load_json
 
 
 def _check_of(namespace: str, row: int, iteration: int) -> str:
-    return crc_text(crc32(f"{FORMAT_VERSION}:{namespace}:{row}:{iteration}".encode()))
+    return crc_text(crc32(f"{FORMAT_VERSION}:{namespace}:{row}:{iteration}".encode("utf-8", "replace")))
 
 
 def make_cursor(namespace: str, row: int, iteration: int) -> dict[str, Any]:

@@ -99,7 +99,9 @@ class Producer:
         self._uploads = Pool(uploads_in_flight_max, "upload")
         self._gate = LagGate(log, lag_poll_delay)
         self._failure: BaseException | None = None
+        #: Accepts nothing more: it was stopped, or failed, which `close` still tells.
         self._is_closed = False
+        self._is_stopped = False
         self._urgent = False
         self._carrying = False
         self._announced: dict[tuple[int, int], float] = {}
@@ -177,7 +179,7 @@ class Producer:
 
     def close(self) -> None:
         """Flushes and stops. The producer id stays what it was; open it again to go on."""
-        if self._is_closed or self._pid != os.getpid():
+        if self._is_stopped or self._pid != os.getpid():
             return  # what a process inherited by a fork is its parent's to close
         try:
             self.flush()
@@ -198,10 +200,15 @@ class Producer:
         if self._pid != os.getpid():
             return
         with self._changed:
-            self._is_closed = True
+            self._is_closed = self._is_stopped = True
             self._changed.notify_all()
         self._thread.join(timeout=30)
         self._uploads.close()
+        stopped = invalid(f"Producer {self.id} was stopped before this batch was seen in the log. Open it again: next_seq tells.", producer=self.id)
+        with self._changed:
+            for entry in self._entries.values():
+                if not entry.ticket._event.is_set():
+                    entry.ticket._settle(None, stopped)
 
     def _hurry(self) -> None:
         with self._changed:

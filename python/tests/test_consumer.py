@@ -183,6 +183,7 @@ class Reading(unittest.TestCase):
         self.assertEqual(self.code(lambda: open_it(start='{"batchweave":1}')), "INVALID_ARGUMENT")
         other = {"batchweave": 1, "namespace": "x", "row": 0, "iteration": 0}
         self.assertEqual(self.code(lambda: open_it(start=other)), "WRONG_NAMESPACE")
+        self.assertEqual(self.code(lambda: open_it(start={**other, "namespace": "\ud800"})), "WRONG_NAMESPACE")
         self.assertEqual(self.code(lambda: open_it(prefetch_bytes_max=0)), "INVALID_ARGUMENT")
 
     def test_a_store_that_is_quick_now_and_slow_then_never_gets_stuck(self) -> None:

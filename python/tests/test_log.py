@@ -270,6 +270,38 @@ class Producers(Code):
         namespace.close()
         self.assertEqual(read_all(namespace), [b"a/0"])
 
+    def test_a_failure_that_no_append_told_is_told_by_close(self) -> None:
+        for is_block in (True, False):
+            store = MemoryStore()
+            namespace = create_namespace("memory:test", rows=1, store=store)
+
+            def put(key: str, body: Any) -> None:
+                raise BatchWeaveError("STORE_FULL", "the disk is full", {"key": key})
+
+            store.put = put  # type: ignore[method-assign]
+            producer = namespace.producer("p")
+            ticket = producer.append([b"lost"])
+            self.assertCode("STORE_FULL", lambda: ticket.wait(10))
+            self.assertCode("STORE_FULL", lambda: producer.__exit__(None) if is_block else producer.close())
+            producer.close()  # it is told once
+
+    def test_nobody_waits_for_a_batch_of_a_producer_that_was_stopped(self) -> None:
+        store = MemoryStore()
+        namespace = create_namespace("memory:test", rows=1, store=store)
+        uploading, may_go_on = threading.Event(), threading.Event()
+
+        def put(key: str, body: Any) -> None:
+            uploading.set()
+            may_go_on.wait(10)
+
+        store.put = put  # type: ignore[method-assign]
+        with self.assertRaises(KeyError), namespace.producer("p") as p:
+            ticket = p.append([b"unfinished"])
+            uploading.wait(10)
+            raise KeyError("the user's own")
+        self.assertCode("INVALID_ARGUMENT", lambda: ticket.wait(10))
+        may_go_on.set()
+
     def test_a_closed_log_takes_nothing_more(self) -> None:
         namespace = namespace_on(MemoryStore())
         p = namespace.producer("p")
