@@ -37,6 +37,7 @@ MEBI = 1024 * 1024
 #: Reading is measured in pairs, bare and not, until so many seconds or pairs are over; what a machine does meanwhile changes by the second.
 _PAIRS_S = 6.0
 _PAIRS_MAX = 41
+_INGEST_PAIRS = 12
 
 
 def _fill(namespace: Namespace, batches: int, slice_bytes: int, id: str = "bench") -> None:
@@ -266,30 +267,62 @@ def bench_first(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     return results
 
 
+def _empty(uri: str) -> None:
+    """Gives back what is stored. Deleting files would slow down whoever creates files next, for a minute: they are cut to nothing."""
+    if not uri.startswith("file:"):
+        store = open_store(uri)
+        while keys := store.list("")[0]:
+            store.delete(keys)
+        return
+    for folder, _, names in os.walk(unquote(urlsplit(uri).path)):
+        for name in names:
+            os.truncate(os.path.join(folder, name), 0)
+
+
+def _ingest_turns(uri: str, slice_bytes: int, batches: int) -> list[Callable[[], float]]:
+    """Bare puts of so many objects, and a Producer that writes and commits as many batches of that size; each tells how long it took."""
+    body = os.urandom(slice_bytes)
+
+    def bare() -> float:
+        store = create_namespace(f"{uri}-bare", rows=4, chunks=1).log.store
+        # Spread over as many prefixes as batches are: on files those are folders, which must be made and synced.
+        keys = [f"batch/{i % 256:02x}/{0:020d}/bare-{i}.0.tgb" for i in range(batches)]
+        return _timed_all(8, [partial(store.put, key, [body] * 4) for key in keys])[0]
+
+    def producer() -> float:
+        with create_namespace(f"{uri}-producer", rows=4, chunks=1).producer("bench") as p:
+            begun = time.perf_counter()
+            for i in range(batches):
+                p.append([body] * 4, resume_point=i)
+            p.flush()
+            return time.perf_counter() - begun
+
+    return [bare, producer]
+
+
 def bench_ingest(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Batches of four slices. Bare: the same objects by the same client on as many threads, without any commit."""
+    """Batches of four slices. Bare: the same objects by the same client on as many threads, without any commit. In pairs, each first in turn."""
     results = []
-    for slice_bytes, batches in ((256 * 1024, 400), (2 * MEBI, 100)):
-        turns = []
-        for turn in range(args.turns):
-            namespace = create_namespace(f"{root}/ingest-{slice_bytes}-{turn}-{random_id()}", rows=4, chunks=1)
-            body = os.urandom(slice_bytes)
-            size = 4 * slice_bytes * batches
-            store = namespace.log.store
-            # Spread over as many prefixes as batches are: on files those are folders, which must be made and synced.
-            keys = [f"batch/{i % 256:02x}/{0:020d}/bare-{i}.0.tgb" for i in range(batches)]
-            bare, _ = _timed_all(8, [lambda k=k: store.put(k, [body] * 4) for k in keys])  # type: ignore[misc]
-            with namespace.producer("bench") as p:
-                begun = time.perf_counter()
-                for i in range(batches):
-                    p.append([body] * 4, resume_point=i)
-                p.flush()
-                spent = time.perf_counter() - begun
-            turns.append((bare / spent, size / spent / 1e6, size / bare / 1e6))
-        ratio, speed, bare_speed = sorted(turns)[len(turns) // 2]
+    for slice_bytes, batches in ((256 * 1024, 200), (2 * MEBI, 50)):
+        pairs: list[tuple[float, float]] = []
+        for turn in range(1 + max(_INGEST_PAIRS, args.turns)):
+            uri = f"{root}/ingest-{random_id()}"
+            bare, producer = _ingest_turns(uri, slice_bytes, batches)
+            if turn % 2:
+                pairs.append((bare(), producer()))
+            else:
+                spent = producer()
+                pairs.append((bare(), spent))
+            for name in ("bare", "producer"):
+                _empty(f"{uri}-{name}")
+        size = 4 * slice_bytes * batches / 1e6
+        pairs = sorted(pairs[1:], key=lambda pair: pair[0] / pair[1])
+        ratios = [bare_s / spent for bare_s, spent in pairs]
+        bare_s, spent = pairs[len(pairs) // 2]
         results.append({
             "bench": "ingest", "batch_bytes": 4 * slice_bytes, "batches": batches, "crc": CRC_SOURCE,
-            "producer_MBps": round(speed), "bare_MBps": round(bare_speed), "ratio": round(ratio, 2),
+            "producer_MBps": round(size / spent), "bare_MBps": round(size / bare_s), "ratio": round(ratios[len(pairs) // 2], 2),
+            "pairs": len(pairs), "quartiles": [round(ratios[len(pairs) * q // 4], 2) for q in (1, 3)],
         })
     return results
 
