@@ -9,6 +9,7 @@ import json
 import os
 import re
 from typing import Any, Callable, Sequence, TypeVar
+from urllib.parse import urlsplit
 
 from .errors import BatchWeaveError, invalid
 from .store import LIST_PAGE_MAX, Body, assert_key, join_body
@@ -20,6 +21,20 @@ _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS",
     "az": "AZURE_STORAGE_CONNECTION_STRING or AZURE_STORAGE_ACCOUNT with its key, SAS or login",
+}
+#: Answers with a status that says too little: what they mean, and what helps. The same as in src/store/s3-failure.ts.
+_EXPIRED = "STORE_DENIED", "the credentials have expired", "renew them and start again"
+_REFUSED = "STORE_DENIED", "the credentials were not accepted", ""
+_NO_BUCKET = "INVALID_ARGUMENT", "there is no such bucket", "create it, or correct the URI or the endpoint"
+_ANSWERS = {
+    "ExpiredToken": _EXPIRED,
+    "ExpiredTokenException": _EXPIRED,
+    "TokenRefreshRequired": _EXPIRED,
+    "InvalidToken": _REFUSED,
+    "InvalidSecurity": _REFUSED,
+    "AuthorizationHeaderMalformed": _REFUSED,
+    "NoSuchBucket": _NO_BUCKET,
+    "ContainerNotFound": _NO_BUCKET,
 }
 
 
@@ -51,14 +66,28 @@ def open_cloud_store(uri: str, **settings: Any) -> "CloudStore":
 
 def _client(endpoint: str | None) -> dict[str, Any]:
     options: dict[str, Any] = {"timeout": "300s", "connect_timeout": "10s"}
+    if endpoint:
+        _check_endpoint(endpoint)
     if endpoint and endpoint.startswith("http://"):
         options["allow_http"] = True
     return options
 
 
+def _check_endpoint(endpoint: str) -> None:
+    """obstore panics at one that is no URL, with the first request."""
+    try:
+        parts = urlsplit(endpoint)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0 and not re.search(r"\s", endpoint)
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise ValueError(f'the endpoint "{endpoint}" is not a URL such as http://localhost:9000')
+
+
 def _s3(stores: Any, bucket: str, prefix: str | None, settings: dict[str, Any]) -> Any:
     env = os.environ
     endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or env.get("S3_ENDPOINT_URL")
+    endpoint = settings.get("endpoint") or endpoint
     given: dict[str, Any] = {
         "region": env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or "us-east-1",
         # Slices and manifests carry checksums of their own; hashing every body again for the signature halves the speed of a put.
@@ -217,7 +246,9 @@ class CloudStore:
     def _call(self, doing: str, key: str, call: Callable[[], T]) -> T:
         try:
             return call()
-        except self._absent:
+        except self._absent as error:
+            if re.search(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>", str(error)):
+                raise self._failure(error, doing, key) from error
             raise _Absent from None
         except self._e.BaseError as error:
             raise self._failure(error, doing, key) from error
@@ -234,6 +265,11 @@ class CloudStore:
             code = "STORE_DENIED" if re.search(r"status code: 40[0134]", text) else code
             what = "there are no credentials, and the machine's own service gave none"
             remedy = f"set {variables}, or run with a role"
+        elif answer and answer[1] in _ANSWERS:
+            code, what, remedy = _ANSWERS[answer[1]]
+            what, remedy = f"{what} ({answer[1]})", remedy or f"check {variables}"
+        elif "incorrectly configured region" in text:
+            code, what, remedy = "INVALID_ARGUMENT", "the bucket is in another region", "set AWS_REGION to the bucket's"
         elif isinstance(error, (self._e.PermissionDeniedError, self._e.UnauthenticatedError)):
             code, what = "STORE_DENIED", f"it was denied ({answer[1]})" if answer else first
             remedy = f"check {variables} and what they may do on the bucket"

@@ -94,20 +94,31 @@ class OnAStub(unittest.TestCase):
         with self.assertRaisesRegex(BatchWeaveError, "INVALID_ARGUMENT.*'colour' is not valid"):
             open_store("s3://bucket/x", colour="red")
 
-        class Denying(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(403)
-                self.end_headers()
-                self.wfile.write(b"<Error><Code>InvalidAccessKeyId</Code><Message>no</Message></Error>")
+        for endpoint in ("localhost:9000", "http://", "http://127.0.0.1:99999", "http://127.0.0.1:9 "):
+            wrong = failure("s3://bucket/x", AWS_ENDPOINT_URL=endpoint)
+            self.assertEqual((wrong.code, "is not a URL" in wrong.message), ("INVALID_ARGUMENT", True))
 
-            def log_message(self, *_: object) -> None:
-                pass
+        def answered(status: int, code: str) -> BatchWeaveError:
+            class Answering(http.server.BaseHTTPRequestHandler):
+                def do_GET(self) -> None:
+                    self.send_response(status)
+                    self.end_headers()
+                    self.wfile.write(f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode())
 
-        with http.server.HTTPServer(("127.0.0.1", 0), Denying) as server:
-            thread = threading.Thread(target=server.handle_request)
-            thread.start()
-            denied = failure("s3://bucket/x", AWS_ENDPOINT_URL=f"http://127.0.0.1:{server.server_port}")
-            thread.join()
+                def log_message(self, *_: object) -> None:
+                    pass
+
+            with http.server.HTTPServer(("127.0.0.1", 0), Answering) as server:
+                thread = threading.Thread(target=server.handle_request)
+                thread.start()
+                found = failure("s3://bucket/x", AWS_ENDPOINT_URL=f"http://127.0.0.1:{server.server_port}")
+                thread.join()
+            return found
+
+        self.assertEqual(answered(404, "NoSuchBucket").code, "INVALID_ARGUMENT")
+        self.assertEqual(answered(400, "ExpiredToken").code, "STORE_DENIED")
+        self.assertEqual(answered(301, "PermanentRedirect").code, "INVALID_ARGUMENT")
+        denied = answered(403, "InvalidAccessKeyId")
         self.assertEqual(denied.code, "STORE_DENIED")
         self.assertIn("it was denied (InvalidAccessKeyId); check AWS_ACCESS_KEY_ID", denied.message)
 
