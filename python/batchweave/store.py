@@ -124,21 +124,30 @@ def path_of_file_uri(uri: str) -> str:
     return "/" + "/".join(segments)
 
 
+_ATTEMPTS_MAX = 12
+_FIRST_ATTEMPTS_MAX = 6
+_RETRIES_AT_ONCE = 200.0
+_RETRIES_PER_S = 20.0
+
+
 class RetryingStore:
     """`store`, with STORE_UNAVAILABLE retried on every call but `create`.
 
     A create that was applied and whose answer was lost would come back as "exists", and its own writer would take it for a
-    loss. A range that comes back short is continued where it broke, until it is whole or the object ends.
+    loss. A range that comes back short is continued where it broke, until it is whole or the object ends. A store that served something before is
+    waited for, `patience` seconds; one that never did most likely has a wrong address.
     """
 
-    def __init__(self, store: Store, attempts_max: int = 6, first_delay: float = 0.1, delay_max: float = 10.0) -> None:
+    def __init__(self, store: Store, first_delay: float = 0.1, delay_max: float = 10.0, patience: float = 30.0) -> None:
         self.inner = store
         self.uri = store.uri
         self.is_near = getattr(store, "is_near", False)
-        self._attempts_max = attempts_max
         self._first_delay = first_delay
         self._delay_max = delay_max
-        self._budget = 50.0
+        self._patience = patience
+        self._has_served = False
+        self._budget = _RETRIES_AT_ONCE
+        self._budget_at = time.monotonic()
         self._lock = threading.Lock()
         self.create = store.create
         #: Only where opening an object means something: on files. Not retried: whoever reads so falls back on get_range.
@@ -153,6 +162,7 @@ class RetryingStore:
     def get_range(self, key: str, start: int, length: int) -> Any:
         try:
             first = self.inner.get_range(key, start, length)
+            self._has_served = True
         except BatchWeaveError as error:
             first = self._attempt(lambda: self.inner.get_range(key, start, length), error)
         if first is None or len(first) >= length or len(first) == 0:
@@ -177,6 +187,7 @@ class RetryingStore:
     def _attempt(self, call: Callable[[], T], failed: BatchWeaveError | None = None) -> T:
         """`failed`: how the first attempt, made by the caller, ended."""
         failures = 0
+        begun = time.monotonic()
         while True:
             try:
                 if failed is not None:
@@ -185,21 +196,29 @@ class RetryingStore:
                 result = call()
             except BatchWeaveError as error:
                 failures += 1
-                if not is_error(error, "STORE_UNAVAILABLE") or failures >= self._attempts_max or not self._spend():
+                if not is_error(error, "STORE_UNAVAILABLE") or failures >= (_ATTEMPTS_MAX if self._has_served else _FIRST_ATTEMPTS_MAX):
                     raise
-                time.sleep(random.random() * min(self._delay_max, self._first_delay * 2 ** (failures - 1)))
+                delay = random.random() * min(self._delay_max, self._first_delay * 2 ** (failures - 1))
+                until = self._reserve(begun + self._patience, delay)
+                if until is None:
+                    raise
+                time.sleep(until)
                 continue
-            if self._budget < 50:
-                with self._lock:
-                    self._budget = min(50.0, self._budget + 0.1)
+            self._has_served = True
             return result
 
-    def _spend(self) -> bool:
+    def _reserve(self, end: float, delay: float) -> float | None:
+        """How long to wait for the next try: `delay`, or longer where all calls together have had their share of retries; None: past `end`. A
+        failing store is not buried, and nobody fails for others' retries: with a mere number of them, many reads in flight would use it up at once."""
         with self._lock:
-            if self._budget < 1:
-                return False
+            now = time.monotonic()
+            self._budget = min(_RETRIES_AT_ONCE, self._budget + (now - self._budget_at) * _RETRIES_PER_S)
+            self._budget_at = now
+            delay = max(delay, (1 - self._budget) / _RETRIES_PER_S)
+            if now + delay > end:
+                return None
             self._budget -= 1
-            return True
+            return delay
 
 
 def keys_under(store: Store, prefix: str) -> list[str]:

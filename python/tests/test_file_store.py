@@ -8,10 +8,15 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import unittest
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from batchweave import BatchWeaveError
+from batchweave import store as store_module
 from batchweave.file_store import TEMP_DIRECTORY, FileStore
 from batchweave.store import RetryingStore, open_store, path_of_file_uri
 
@@ -137,6 +142,61 @@ class Retries(unittest.TestCase):
         with self.assertRaises(BatchWeaveError):
             store.create("k", b"")
         self.assertEqual(flaky.creates, 1)
+
+    def test_an_outage_is_outlived_by_any_number_of_reads_in_flight_and_the_store_is_not_buried(self) -> None:
+        begun = time.monotonic()
+
+        class Down:
+            uri = "test:"
+            create = None
+            calls = 0
+
+            def get(self, key: str) -> bytes:
+                self.calls += 1
+                if key != "before" and time.monotonic() - begun < 1.0:
+                    raise BatchWeaveError("STORE_UNAVAILABLE", "later")
+                return b"here"
+
+        down = Down()
+        store = RetryingStore(down)  # type: ignore[arg-type]
+        store.get("before")
+        found: list[Any] = []
+        with mock.patch.object(store_module, "_RETRIES_AT_ONCE", 10.0):
+            store._budget = 10.0
+            threads = [threading.Thread(target=lambda: found.append(store.get("k"))) for _ in range(40)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        spent = time.monotonic() - begun
+        self.assertEqual(found, [b"here"] * 40)
+        self.assertLessEqual(down.calls, 1 + 40 + 10 + 20 * (spent + 1))
+
+    def test_where_nothing_was_ever_served_whoever_waits_is_told_soon_and_else_when_patience_is_over(self) -> None:
+        class Down:
+            uri = "test:"
+            create = None
+            is_down = True
+            calls = 0
+
+            def get(self, key: str) -> bytes:
+                self.calls += 1
+                if self.is_down:
+                    raise BatchWeaveError("STORE_UNAVAILABLE", "later")
+                return b"here"
+
+        down = Down()
+        store = RetryingStore(down, first_delay=0.001, delay_max=0.01, patience=0.05)  # type: ignore[arg-type]
+        for has_served, calls in ((False, range(6, 7)), (True, range(4, 13))):
+            down.calls = 0
+            begun = time.monotonic()
+            with self.assertRaises(BatchWeaveError):
+                store.get("k")
+            self.assertIn(down.calls, calls, has_served)
+            self.assertLess(time.monotonic() - begun, 2.0)
+            down.is_down = False
+            store.get("k")
+            down.is_down = True
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ export interface RetrySettings {
   firstDelayMs?: number | undefined;
   /** Upper bound of one wait; a Retry-After of the store (a minute at most) comes on top. Default 10,000. */
   delayMaxMs?: number | undefined;
-  /** Retries that may be spent at once; a success gives back a tenth of one. Keeps a failing store from being buried. Default 200. */
+  /** Retries that may be spent at once. Beyond, there are 20 a second for all calls together: a failing store is not buried, and nobody fails while its patience lasts. Default 200. */
   budgetMax?: number | undefined;
 }
 
-const refundPerSuccess = 0.1;
+/** A rate, not a number: with a number, a rank with many reads in flight would fail within half a second of an outage. */
+const retriesPerMs = 0.02;
 /** A store that asks for more than this is asked again after it all the same. */
 const askedDelayMsMax = 60_000;
 /** Tries to reach a store where none has ever answered: most likely its address is wrong, and whoever waits should be told soon. */
@@ -39,8 +40,17 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
   const delayMaxMs = settings.delayMaxMs ?? 10_000;
   const budgetMax = settings.budgetMax ?? 200;
   let budget = budgetMax;
+  let budgetAtMs = env.monotonic();
   let hasAnswered = false;
   let hasServed = false;
+
+  /** How long the next retry has to wait for its turn. */
+  const turnMs = (): number => {
+    const now = env.monotonic();
+    budget = Math.min(budgetMax, budget + (now - budgetAtMs) * retriesPerMs);
+    budgetAtMs = now;
+    return Math.max(0, (1 - budget) / retriesPerMs);
+  };
 
   const attempt = async <T>(call: () => Promise<T>, options: CallOptions | undefined): Promise<T> => {
     const begun = env.monotonic();
@@ -50,16 +60,15 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
         const result = await call();
         hasAnswered = true;
         hasServed = true;
-        budget = Math.min(budgetMax, budget + refundPerSuccess);
         return result;
       } catch (e) {
         if (!isBatchWeaveError(e, "STORE_UNAVAILABLE")) throw e;
         failures++;
         hasAnswered ||= !isNoStore(e);
         const triesMax = hasAnswered || isGateway(e) ? attemptsMax : Math.min(attemptsMax, firstContactAttemptsMax);
-        if (failures >= triesMax || budget < 1) throw e;
+        if (failures >= triesMax) throw e;
         const bound = Math.min(delayMaxMs, firstDelayMs * 2 ** (failures - 1));
-        const delayMs = env.random() * bound;
+        const delayMs = Math.max(env.random() * bound, turnMs());
         const waitedMs = env.monotonic() - begun + delayMs;
         const isTooLate =
           !hasAnswered && isGateway(e)
