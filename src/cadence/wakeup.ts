@@ -1,5 +1,5 @@
 /** A flag one loop waits on and anybody raises: no wake-up is lost between checking and waiting. */
-import type { Env } from "../env/index.js";
+import { type Env, onAbort } from "../env/index.js";
 
 /** A reason that costs nothing to make; nobody ever sees it. */
 const done = Symbol("wait is over");
@@ -22,18 +22,17 @@ export class Wakeup {
 
   async #sleep(env: Env, delayMs: number, signal: AbortSignal): Promise<void> {
     const stop = new AbortController();
-    let onAbort = (): void => {};
+    let unlisten = (): void => {};
     const woken = new Promise<void>((resolve, reject) => {
       this.#wake = resolve;
-      onAbort = () => reject(signal.reason);
+      unlisten = onAbort(signal, () => reject(signal.reason));
     });
-    signal.addEventListener("abort", onAbort, { once: true });
     const slept = Number.isFinite(delayMs) ? env.sleep(delayMs, stop.signal).catch(() => {}) : woken;
     try {
       await Promise.race([woken, slept]);
     } finally {
       this.#wake = undefined;
-      signal.removeEventListener("abort", onAbort);
+      unlisten();
       stop.abort(done);
     }
   }

@@ -1,5 +1,6 @@
 /** The consumer: one rank's view of the log, as an async iterable of shares. */
 import { strict as assert } from "node:assert";
+import { onAbort } from "../env/index.js";
 import { type Cursor, makeCursor } from "../format/index.js";
 import type { Log } from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
@@ -265,19 +266,17 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
 
 /** `work`, unless one of the signals aborts first: then its reason. */
 async function orAborted<T>(work: Promise<T>, signals: readonly (AbortSignal | undefined)[]): Promise<T> {
-  const listeners: [AbortSignal, () => void][] = [];
+  const unlisten: (() => void)[] = [];
   const aborted = new Promise<never>((_, reject) => {
     for (const signal of signals) {
       if (!signal) continue;
       if (signal.aborted) return reject(signal.reason);
-      const onAbort = (): void => reject(signal.reason);
-      signal.addEventListener("abort", onAbort, { once: true });
-      listeners.push([signal, onAbort]);
+      unlisten.push(onAbort(signal, () => reject(signal.reason)));
     }
   });
   try {
     return await Promise.race([work, aborted]);
   } finally {
-    for (const [signal, onAbort] of listeners) signal.removeEventListener("abort", onAbort);
+    for (const one of unlisten) one();
   }
 }

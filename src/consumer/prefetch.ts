@@ -1,5 +1,6 @@
 /** Follows the log and reads ahead: iterations are planned in order, read side by side, and handed out in order. */
 import { setMaxListeners } from "node:events";
+import { onAbort } from "../env/index.js";
 import { isBatchWeaveError } from "../errors.js";
 import type { Manifest } from "../format/index.js";
 import type { Log } from "../log/index.js";
@@ -60,6 +61,7 @@ export class Prefetch {
   readonly #parts: PrefetchParts;
   readonly #settings: PrefetchSettings;
   readonly #abort = new AbortController();
+  readonly #unlisten: (() => void) | undefined;
   readonly #slots: OpenSlot[] = [];
   readonly #pumping: Promise<void>;
   #last: Exclude<Front, { kind: "slot" }> | undefined;
@@ -72,7 +74,8 @@ export class Prefetch {
   constructor(parts: PrefetchParts, settings: PrefetchSettings, from: Position) {
     this.#parts = parts;
     this.#settings = settings;
-    parts.signal?.addEventListener("abort", this.#onAbort, { once: true });
+    const { signal } = parts;
+    this.#unlisten = signal && onAbort(signal, () => this.#cancel(signal.reason));
     // Every read in flight listens to it, on purpose: Node would call more than ten a leak.
     setMaxListeners(0, this.#abort.signal);
     this.#pumping = this.#pump(from);
@@ -101,8 +104,6 @@ export class Prefetch {
     this.#ring();
   }
 
-  readonly #onAbort = (): void => this.#cancel(this.#parts.signal?.reason);
-
   #cancel(reason: unknown): void {
     this.#abort.abort(reason);
     this.#ring();
@@ -110,7 +111,7 @@ export class Prefetch {
 
   /** Cancels everything and waits until no iteration is being planned or read any more. */
   async stop(reason: unknown): Promise<void> {
-    this.#parts.signal?.removeEventListener("abort", this.#onAbort);
+    this.#unlisten?.();
     this.#cancel(reason);
     await this.#pumping;
     await Promise.allSettled(this.#slots.map((slot) => slot.loaded));

@@ -1,11 +1,14 @@
 /**
  * env: time and chance.
  *
- * Owns: clock, timers, random numbers, ids. The only room that may touch `Date`, `performance`, `setTimeout`, `crypto`.
+ * Owns: clock, timers, random numbers, ids, and the end of waits that are given up ({@link onAbort}). The only room that may touch `Date`, `performance`, `setTimeout`, `crypto`.
  * May import: nothing of ours.
  * Promises: everything else receives an {@link Env}; the simulator passes a virtual one and the very same code runs on it.
  */
 import { randomBytes } from "node:crypto";
+import { onAbort } from "./abort-listeners.js";
+
+export { onAbort } from "./abort-listeners.js";
 
 /** Time and chance, always passed in. */
 export interface Env {
@@ -53,15 +56,16 @@ export const systemEnv: Env = {
         setImmediate(resolve);
         return;
       }
-      const onAbort = (): void => {
-        clearTimeout(timer);
-        reject(signal?.reason);
-      };
       const timer = setTimeout(() => {
-        signal?.removeEventListener("abort", onAbort);
+        unlisten?.();
         resolve();
       }, delayMs);
-      signal?.addEventListener("abort", onAbort, { once: true });
+      const unlisten =
+        signal &&
+        onAbort(signal, () => {
+          clearTimeout(timer);
+          reject(signal.reason);
+        });
     });
   },
   random: () => Math.random(),

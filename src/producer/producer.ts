@@ -2,6 +2,7 @@
 
 import { setMaxListeners } from "node:events";
 import type { Outbox, Publisher } from "../cadence/index.js";
+import { onAbort } from "../env/index.js";
 import { BatchWeaveError } from "../errors.js";
 import {
   type Descriptor,
@@ -416,15 +417,16 @@ export class Producer implements AsyncDisposable {
     if (signal?.aborted) return Promise.reject(signal.reason);
     return new Promise((resolve, reject) => {
       const wake = (): void => {
-        signal?.removeEventListener("abort", abort);
+        unlisten?.();
         resolve();
       };
-      const abort = (): void => {
-        this.#changed.delete(wake);
-        reject(signal?.reason);
-      };
       this.#changed.add(wake);
-      signal?.addEventListener("abort", abort, { once: true });
+      const unlisten =
+        signal &&
+        onAbort(signal, () => {
+          this.#changed.delete(wake);
+          reject(signal.reason);
+        });
     });
   }
 

@@ -1,4 +1,5 @@
 /** Whole immutable objects kept in memory, within a byte limit. */
+import { onAbort } from "../env/index.js";
 import { type LinkedAbort, linkAbort } from "./linked-abort.js";
 import type { CallOptions, ObjectStore } from "./object-store.js";
 import { withUploads } from "./uploads.js";
@@ -105,15 +106,14 @@ class ObjectCache {
 /** `promise`, or the signal's reason if that comes first. */
 async function untilAborted<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (!signal) return promise;
-  let onAbort: (() => void) | undefined;
+  let unlisten: (() => void) | undefined;
   const aborted = new Promise<never>((_, reject) => {
-    onAbort = () => reject(signal.reason);
-    signal.addEventListener("abort", onAbort, { once: true });
+    unlisten = onAbort(signal, () => reject(signal.reason));
   });
   try {
     return await Promise.race([promise, aborted]);
   } finally {
-    if (onAbort) signal.removeEventListener("abort", onAbort);
+    unlisten?.();
   }
 }
 

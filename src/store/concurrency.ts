@@ -1,4 +1,5 @@
 /** At most so many calls at once. */
+import { onAbort } from "../env/index.js";
 import { BatchWeaveError } from "../errors.js";
 import type { CallOptions, ObjectStore } from "./object-store.js";
 import { withUploads } from "./uploads.js";
@@ -29,15 +30,16 @@ class Gate {
     }
     await new Promise<void>((resolve, reject) => {
       const admit = (): void => {
-        signal?.removeEventListener("abort", abandon);
+        unlisten?.();
         resolve();
       };
-      const abandon = (): void => {
-        this.#queue.delete(admit);
-        reject(signal?.reason);
-      };
-      signal?.addEventListener("abort", abandon, { once: true });
       this.#queue.add(admit);
+      const unlisten =
+        signal &&
+        onAbort(signal, () => {
+          this.#queue.delete(admit);
+          reject(signal.reason);
+        });
     });
   }
 

@@ -1,5 +1,6 @@
 /** An abort of our own that also follows the caller's. */
 import { getEventListeners } from "node:events";
+import { onAbort } from "../env/index.js";
 
 /** A controller that aborts when `parent` does, with its reason, until unlinked. */
 export interface LinkedAbort {
@@ -12,13 +13,11 @@ export interface LinkedAbort {
 /** Makes a {@link LinkedAbort}. */
 export function linkAbort(parent: AbortSignal | undefined): LinkedAbort {
   const controller = new AbortController();
-  const follow = (): void => controller.abort(parent?.reason);
-  if (parent?.aborted) follow();
-  else parent?.addEventListener("abort", follow, { once: true });
+  const unlink = parent && onAbort(parent, () => controller.abort(parent.reason));
   return {
     signal: controller.signal,
     abort: (reason) => controller.abort(reason),
-    unlink: () => parent?.removeEventListener("abort", follow),
+    unlink: () => unlink?.(),
   };
 }
 
@@ -36,14 +35,12 @@ export class AbortLinks {
   link(parent: AbortSignal | undefined): LinkedAbort {
     const controller = this.#free.pop() ?? new AbortController();
     const { signal } = controller;
-    const follow = (): void => controller.abort(parent?.reason);
-    if (parent?.aborted) follow();
-    else parent?.addEventListener("abort", follow, { once: true });
+    const unlink = parent && onAbort(parent, () => controller.abort(parent.reason));
     return {
       signal,
       abort: (reason) => controller.abort(reason),
       unlink: () => {
-        parent?.removeEventListener("abort", follow);
+        unlink?.();
         if (signal.aborted || this.#free.length >= keptMax) return;
         if (getEventListeners(signal, "abort").length === 0) this.#free.push(controller);
       },

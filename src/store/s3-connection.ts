@@ -4,6 +4,7 @@
  */
 import { connect, isIP, type OnReadOpts, type Socket } from "node:net";
 import { type SecureContext, connect as secureConnect } from "node:tls";
+import { onAbort } from "../env/index.js";
 import { bodyBytes, bodyParts, copyBody } from "./body.js";
 import {
   type HttpAnswer,
@@ -60,7 +61,7 @@ export class Exchange {
   readonly reader: ResponseReader = new ResponseReader();
   readonly #resolve: (answer: HttpAnswer) => void;
   readonly #reject: (failure: HttpFailure) => void;
-  readonly #onAbort: (() => void) | undefined;
+  readonly #unlisten: (() => void) | undefined;
   /** Ends it wherever it is: waiting for a connection, or on one. */
   cancel: (reason: Error) => void = () => {};
   /** Nothing is sent before the connection stands, so a failure until then is certain to have had no effect. */
@@ -72,10 +73,7 @@ export class Exchange {
     this.head = requestHead(request);
     this.#resolve = resolve;
     this.#reject = reject;
-    if (request.signal) {
-      this.#onAbort = () => this.cancel(new Error("aborted"));
-      request.signal.addEventListener("abort", this.#onAbort, { once: true });
-    }
+    this.#unlisten = request.signal && onAbort(request.signal, () => this.cancel(new Error("aborted")));
   }
 
   succeed(): void {
@@ -91,7 +89,7 @@ export class Exchange {
   }
 
   #end(): void {
-    if (this.#onAbort) this.request.signal?.removeEventListener("abort", this.#onAbort);
+    this.#unlisten?.();
   }
 }
 
