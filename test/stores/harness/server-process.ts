@@ -1,8 +1,8 @@
 /** A server on loopback that ends when we end, however we end. */
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { type AddressInfo, connect, createServer } from "node:net";
-import { tmpdir } from "node:os";
+import { hostname, tmpdir } from "node:os";
 import { join } from "node:path";
 
 /** A running server. */
@@ -13,8 +13,36 @@ export interface ServerProcess {
   stop(): Promise<void>;
 }
 
-/** Ends the server as soon as the pipe to us closes: a killed test run leaves nothing behind. */
-const guard = '"$@" & child=$!; cat >/dev/null; kill -9 $child 2>/dev/null; wait $child 2>/dev/null';
+/**
+ * Ends the server as soon as the pipe to us closes, and removes its folder: a killed run leaves nothing behind, not even with `kill -9`. A Ctrl-C goes to
+ * the guard too, which has its work before it then.
+ */
+const guard =
+  'trap "" INT TERM HUP; folder=$1; shift; "$@" & child=$!; cat >/dev/null; kill -9 $child 2>/dev/null; wait $child 2>/dev/null; rm -rf "$folder"';
+
+/** The machine is in the name: a process of another container that shares the folder cannot be asked whether it lives. */
+const folderPrefix = `batchweave-server-${hostname()}-`;
+
+/** Folders of runs that were killed together with their guards. */
+function removeLeftFolders(): void {
+  for (const name of readdirSync(tmpdir())) {
+    const pid = name.startsWith(folderPrefix) ? /^(\d+)-/.exec(name.slice(folderPrefix.length))?.[1] : undefined;
+    if (pid === undefined || isAlive(Number(pid))) continue;
+    try {
+      rmSync(join(tmpdir(), name), { recursive: true, force: true });
+    } catch {
+      // Its guard, or somebody else who starts, is at it too; or it is not ours.
+    }
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (e) {
+    return (e as NodeJS.ErrnoException).code !== "ESRCH";
+  }
+}
 
 /** A port that nobody listens at. */
 export async function freePort(): Promise<number> {
@@ -33,8 +61,9 @@ export async function startProcess(
   readyMs = 30_000,
 ): Promise<ServerProcess> {
   const port = await freePort();
-  const folder = mkdtempSync(join(tmpdir(), "batchweave-server-"));
-  const child = spawn("sh", ["-c", guard, "guard", program, ...args(port, folder)], {
+  removeLeftFolders();
+  const folder = mkdtempSync(join(tmpdir(), `${folderPrefix}${process.pid}-`));
+  const child = spawn("sh", ["-c", guard, "guard", folder, program, ...args(port, folder)], {
     stdio: ["pipe", "pipe", "pipe"],
     env: { ...process.env, ...environment },
   });
