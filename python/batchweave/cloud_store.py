@@ -36,6 +36,11 @@ _ANSWERS = {
     "NoSuchBucket": _NO_BUCKET,
     "ContainerNotFound": _NO_BUCKET,
 }
+#: No later try helps: a create that is not conditional is none.
+_IS_UNSAFE = re.compile(r"status code: 501\b|<Code>NotImplemented</Code>")
+_IS_HTML = re.compile(r"<html|<!doctype html", re.IGNORECASE)
+#: How obstore says that what came under status 200 is no answer of S3.
+_IS_NO_STORE = re.compile(r"non-partial response|(ETag|Content-Length) Header missing|Got invalid \w+ response")
 
 
 def open_cloud_store(uri: str, **settings: Any) -> "CloudStore":
@@ -166,7 +171,9 @@ class CloudStore:
             raise self._failure(error, "create", key) from error
         except self._absent as error:
             raise self._failure(error, "create", key) from error
-        except self._e.BaseError:
+        except self._e.BaseError as error:
+            if _IS_UNSAFE.search(str(error)):
+                raise self._failure(error, "create", key) from error
             return "unknown"
 
     def put(self, key: str, body: Body) -> None:
@@ -178,9 +185,24 @@ class CloudStore:
         """The whole object, or None."""
         assert_key(key)
         try:
-            return self._call("read", key, lambda: bytes(memoryview(self._o.get(self._backend, key).bytes())))
+            return self._call("read", key, lambda: self._whole(key))
         except _Absent:
             return None
+
+    def _whole(self, key: str) -> bytes:
+        answer = self._o.get(self._backend, key)
+        found = bytes(memoryview(answer.bytes()))
+        # Every object of S3 has an ETag; the page of a proxy or a captive portal has none, and is nobody's manifest.
+        if self.uri.startswith("s3:") and answer.meta["e_tag"] is None:
+            what = self._foreign("200", found[:512].decode(errors="replace"))
+            raise BatchWeaveError("STORE_UNAVAILABLE", f"cannot read {self.uri}/{key}: {what}", {"key": key})
+        return found
+
+    def _foreign(self, status: str, text: str) -> str:
+        """As foreignText in src/store/s3-failure.ts: somebody else answered."""
+        where = getattr(self._backend, "config", {}).get("endpoint") or "the server"
+        kind = "an HTML page" if _IS_HTML.search(text) else "something else"
+        return f"{where} answered {status} with {kind} where an object store would not; check the endpoint and proxies in between"
 
     def get_range(self, key: str, start: int, length: int) -> Any:
         """Bytes [start, start + length), fewer where the object ends; a view of the client's buffer, not a copy."""
@@ -279,8 +301,14 @@ class CloudStore:
             what, remedy = "the server cannot be reached", "check the endpoint, the network and the server"
             where = re.search(r"https?://[^/\s]+", text)
             what += f" at {where[0]}" if where else ""
+        elif _IS_UNSAFE.search(text):
+            code, what = "UNSAFE_STORE", "the server does not implement this request"
+            remedy = "use a store that knows conditional writes"
         elif answer:
             what = f"the store answered {answer[1]}"
+        elif _IS_HTML.search(text) or _IS_NO_STORE.search(text):
+            status = re.search(r"status code: (\d+)", text)
+            what, _, remedy = self._foreign(status[1] if status else "200", text).partition("; ")
         return BatchWeaveError(code, f"cannot {doing} {self.uri}/{key}: {what}; {remedy}", {"key": key})
 
 

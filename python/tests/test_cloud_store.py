@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 from unittest import mock
 
-from batchweave import BatchWeaveError, create_namespace
+from batchweave import BatchWeaveError, create_namespace, open_namespace
 from batchweave.store import open_store
 
 STUB = Path(__file__).parents[1] / "tools" / "s3-stub.mjs"
@@ -81,6 +81,49 @@ class OnAStub(unittest.TestCase):
         with self.assertRaises(BatchWeaveError) as caught:
             self.store.create("status-403", b"x")
         self.assertEqual(caught.exception.code, "STORE_DENIED")
+
+    def test_a_server_without_conditional_creates_is_unsafe(self) -> None:
+        with self.assertRaisesRegex(BatchWeaveError, "UNSAFE_STORE.*does not implement this request; use a store that knows"):
+            self.store.create("status-501", b"x")
+
+    def test_a_page_of_a_proxy_is_told_from_an_object(self) -> None:
+        class Portal(http.server.BaseHTTPRequestHandler):
+            status, has_length = 200, True
+
+            def do_GET(self) -> None:
+                self.rfile.read(int(self.headers.get("content-length") or 0))
+                page = b"<!DOCTYPE html><html>Please sign in</html>"
+                self.send_response(self.status)
+                if self.has_length:
+                    self.send_header("content-length", str(len(page)))
+                self.end_headers()
+                self.wfile.write(page)
+
+            do_PUT = do_POST = do_GET
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Portal) as server:
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            self.addCleanup(server.shutdown)
+            endpoint = f"http://127.0.0.1:{server.server_port}"
+            with mock.patch.dict(os.environ, {"AWS_ENDPOINT_URL": endpoint}):
+                store = open_store("s3://bucket/x")
+                said = f"STORE_UNAVAILABLE.*{endpoint} answered %s with %s where.*check the endpoint and proxies"
+                with self.assertRaisesRegex(BatchWeaveError, said % (200, "an HTML page")):
+                    open_namespace("s3://bucket/run")
+                with self.assertRaisesRegex(BatchWeaveError, said % (200, "something else")):
+                    store.get_range("a", 0, 5)
+                with self.assertRaisesRegex(BatchWeaveError, said % (200, "something else")):
+                    store.put("a", b"x")
+                self.assertEqual(store.create("a", b"x"), "unknown")
+                Portal.has_length = False
+                with self.assertRaisesRegex(BatchWeaveError, said % (200, "something else")):
+                    store.get("a")
+                Portal.status = 502
+                with self.assertRaisesRegex(BatchWeaveError, said % (502, "an HTML page")):
+                    store.get("a")
 
     def test_failures_say_what_to_check(self) -> None:
         def failure(uri: str, **env: str) -> BatchWeaveError:
