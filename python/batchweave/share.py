@@ -6,7 +6,7 @@ from typing import Any, Callable, Mapping, Sequence, Union
 from .cursor import make_cursor
 from .errors import BatchWeaveError, invalid
 from .reader import Slice
-from .stacking import stack_rows
+from .stacking import Shapes, is_stack_of, shapes_of, stack_rows, unstack_rows
 from .tensors import decode_safetensors, require_package, to_numpy, to_torch
 
 #: "bytes": as they are; "numpy", "torch": tensors of the safetensors layout by name, without copying; or your own function.
@@ -20,7 +20,10 @@ class Share:
     slices:    rows ascending, chunks within a row in the order of the sequence.
     """
 
-    __slots__ = ("iteration", "slices", "rows", "value", "_namespace", "_row", "_next_row", "_data", "_batch", "_decode", "_where")
+    __slots__ = (
+        *("iteration", "slices", "rows", "value", "_namespace", "_row", "_next_row", "_data", "_batch", "_decode", "_where"),
+        *("_shapes", "_nbytes"),
+    )
 
     def __init__(
         self,
@@ -44,18 +47,32 @@ class Share:
         #: What the dataset's `transform` made of this share.
         self.value: Any = None
         self._batch: dict[str, Any] | None = None
+        #: Of a share that came from another process as stacked tensors: how to take them apart, and what they weighed.
+        self._shapes: Shapes | None = None
+        self._nbytes = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         # From a worker process of a DataLoader to the trainer: views of larger buffers become bytes of their own; what was
-        # decoded to tensors travels as tensors, and the bytes they were made of stay behind.
+        # decoded to tensors travels as tensors, and the bytes they were made of stay behind: `data` can be had from stacked ones too.
         data = self._data
-        is_raw = not data or all(d is s.bytes for d, s in zip(data, self.slices))
+        shapes = self._stacked_shapes()
+        is_raw = shapes is None and (not data or all(d is s.bytes for d, s in zip(data, self.slices)))
         keep = [s._replace(bytes=bytes(s.bytes) if is_raw else None) for s in self.slices]
         if data:
             data = [s.bytes for s in keep] if is_raw else [bytes(d) if isinstance(d, memoryview) else d for d in data]
         fields = (self.iteration, keep, self.rows, self._namespace, self._row, self._next_row, data, self._batch, self.value)
         # What is not decoded yet can be on the other side; somebody's own function has run already, and need not travel.
-        return (_restore, (*fields, self._decode if isinstance(self._decode, str) else "bytes", self._where))
+        decode = self._decode if isinstance(self._decode, str) else "bytes"
+        return (_restore, (*fields, decode, self._where, shapes, self.nbytes))
+
+    def _stacked_shapes(self) -> Shapes | None:
+        """Where the stacked tensors are all that there is to send: what each slice's look like."""
+        if self._batch is None or self._data is not None:
+            return None  # whoever asked for `data` may have changed it
+        shapes = self._shapes
+        if shapes is None:
+            shapes = shapes_of([s.bytes for s in self.slices], self._where)
+        return shapes if shapes is not None and is_stack_of(self._batch, shapes, len(self.slices)) else None
 
     def __repr__(self) -> str:
         return f"Share(iteration={self.iteration}, rows={self.rows}, slices={len(self.slices)})"
@@ -73,12 +90,14 @@ class Share:
     @property
     def nbytes(self) -> int:
         """Bytes of all slices."""
-        return sum(len(s.bytes) for s in self.slices if s.bytes is not None)
+        return self._nbytes or sum(len(s.bytes) for s in self.slices if s.bytes is not None)
 
     @property
     def data(self) -> list[Any] | None:
         """The decoded slices, in the order of `slices`; None before `decode`."""
-        if self._data is None and self._batch is not None:
+        if self._data is None and self._shapes is not None and self._batch is not None:
+            self._data = list(unstack_rows(self._batch, self._shapes, len(self.slices), self.rows))
+        elif self._data is None and self._batch is not None:
             self.decode(self._decode, self._where)
         return self._data
 
@@ -102,6 +121,7 @@ class Share:
                 return self  # what somebody's own function makes is stacked only when asked for
             try:
                 self.batch()
+                self._data = None
             except BatchWeaveError:
                 return self  # rows that do not stack are the trainer's to join; it is told when it asks for them stacked
         if pin_memory and self._batch is not None:
@@ -143,7 +163,7 @@ def _pin(tensor: Any) -> Any:
 
 def _restore(*fields: Any) -> Share:
     share = Share(*fields[:7])
-    share._batch, share.value, share._decode, share._where = fields[7:]
+    share._batch, share.value, share._decode, share._where, share._shapes, share._nbytes = fields[7:]
     return share
 
 

@@ -4,9 +4,12 @@ Batches are written so: slices of one length, and a rank's rows come with one ra
 """
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Mapping, Sequence
 
 from .tensors import numpy_type, read_layout, torch_type
+
+#: The shapes of one slice's tensors by name, where all slices have the same.
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 def stack_rows(joined: Any, slices: int, rows: int, kind: str, where: str) -> dict[str, Any] | None:
@@ -48,4 +51,42 @@ def stack_rows(joined: Any, slices: int, rows: int, kind: str, where: str) -> di
         if chunks > 1:
             grid = grid.swapaxes(1, 2)
         found[name] = grid.reshape(rows * first, chunks * second, *others)
+    return found
+
+
+def shapes_of(slices: Sequence[Any], where: str) -> Shapes | None:
+    """What the tensors of every slice look like; None where slices differ."""
+    entries, at = read_layout(slices[0], where)
+    head = bytes(slices[0][:at])
+    if any(bytes(other[:at]) != head for other in slices):
+        return None
+    return {name: tuple(shape) for name, _, shape, _, _ in entries}
+
+
+def is_stack_of(batch: Mapping[str, Any], shapes: Shapes, slices: int) -> bool:
+    """Whether `unstack_rows` can take `batch` apart: it may have been changed since it was made."""
+    for name, shape in shapes.items():
+        elements = slices
+        for n in shape:
+            elements *= n
+        found = 1
+        for n in getattr(batch.get(name), "shape", (-1,)):
+            found *= n
+        if found != elements:
+            return False
+    return True
+
+
+def unstack_rows(batch: Mapping[str, Any], shapes: Shapes, slices: int, rows: int) -> list[dict[str, Any]]:
+    """The tensors of each slice: views of those that `stack_rows`, or `Share.batch`, made of them."""
+    chunks = slices // rows
+    found: list[dict[str, Any]] = [{} for _ in range(slices)]
+    for name, shape in shapes.items():
+        if len(shape) < 2:
+            grid = batch[name].reshape(rows, chunks, *shape)
+        else:
+            first, second, *others = shape
+            grid = batch[name].reshape(rows, first, chunks, second, *others).swapaxes(1, 2)
+        for i in range(slices):
+            found[i][name] = grid[i // chunks, i % chunks, ...]
     return found

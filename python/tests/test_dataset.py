@@ -7,6 +7,7 @@ import copy
 import importlib.util
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -209,6 +210,40 @@ class Plain(Files):
                     self.assertEqual(at_once[name].shape, single[name].shape, (kind, shape, chunks))
                     self.assertEqual(at_once[name].tolist(), single[name].tolist(), (kind, shape, chunks))
                 self.assertEqual(len(at_once.data or []), 4 * chunks, "still to be had row by row")
+
+    @needs_numpy
+    def test_a_stacked_share_travels_once(self) -> None:
+        from batchweave.reader import Slice, Slices
+        from batchweave.share import Share
+
+        for shape, chunks in (((10_000,), 1), ((10_000,), 2), ((2, 5_000), 2), ((1, 10_000), 1)):
+            rows = [encode_safetensors({"x": Tensor("I32", shape, os.urandom(40_000))}) for _ in range(4 * chunks)]
+            slices = Slices(Slice(0, i // chunks, i % chunks, memoryview(row)) for i, row in enumerate(rows))
+            joined = Slices(slices)
+            joined.joined = memoryview(b"".join(rows))
+            for kind, made_of in (("row by row", slices), ("in one go", joined)):
+                with self.subTest(kind, shape=shape, chunks=chunks):
+                    share = Share(0, made_of, 4, "", 0, 4).finish("numpy", "a test")
+                    pickled = pickle.dumps(share)
+                    self.assertLess(len(pickled), 1.02 * share.nbytes, "its tensors, and not what they were made of")
+                    again = pickle.loads(pickle.dumps(pickle.loads(pickled)))
+                    for restored in (pickle.loads(pickled), again):
+                        self.assertEqual(restored["x"].tolist(), share["x"].tolist())
+                        self.assertEqual([d["x"].tolist() for d in restored.data], [d["x"].tolist() for d in share.data or ()])
+                        self.assertEqual([d["x"].shape for d in restored.data], [shape] * len(rows))
+                        self.assertEqual(restored.nbytes, share.nbytes)
+                    (share.data or [])[0]["x"] = "changed"
+                    self.assertEqual(pickle.loads(pickle.dumps(share)).data[0]["x"], "changed")
+
+    @needs_numpy
+    def test_rows_of_different_shapes_that_stack_travel_too(self) -> None:
+        from batchweave.reader import Slice, Slices
+        from batchweave.share import Share
+
+        rows = [encode_safetensors({"x": Tensor("U8", (2, n), bytes(2 * n))}) for n in (3, 5)]
+        share = Share(0, Slices(Slice(0, 0, i, row) for i, row in enumerate(rows)), 1, "", 0, 1).finish("numpy", "a test")
+        restored = pickle.loads(pickle.dumps(share))
+        self.assertEqual((restored["x"].shape, [d["x"].shape for d in restored.data]), ((2, 8), [(2, 3), (2, 5)]))
 
 
 @needs_torch
