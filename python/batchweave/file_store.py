@@ -18,6 +18,7 @@ from typing import Any, Callable, Iterator, Sequence, TypeVar
 
 from .buffers import BufferPool
 from .errors import BatchWeaveError, invalid
+from .held_reads import let_go_of_all
 from .ids import random_id
 from .open_file import OpenFile, read_fully
 from .store import LIST_PAGE_MAX, Body, assert_key
@@ -84,7 +85,9 @@ _ERRORS = {
 
 
 def file_error(error: OSError, doing: str, path: str) -> BatchWeaveError:
-    """What happened, to what, what to do."""
+    """What happened, to what, what to do. Out of descriptors, those that are only kept are given back: the next try can have them."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        let_go_of_all()
     name = errno.errorcode.get(error.errno or 0, str(error.errno))
     code, what, remedy = _ERRORS.get(
         error.errno or 0,

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import random
-import sys
 import threading
 import time
 from functools import partial
@@ -11,19 +10,16 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence, Type
 from .batch import Footer, SliceEntry, decode_footer, decode_slice
 from .errors import BatchWeaveError, corrupt, is_error
 from .hedging import NEAR_S, Hedger, Reading
+from .held_reads import Held, HeldReads
 from .keys import EXTENTS, batch_key
 from .log import Log
 from .manifest import Manifest
 from .once import Once
 from .projection import Cell
 from .read_ahead import Ahead, Opened, ReadAhead
+from .read_ahead import fetched_bytes as _fetched_bytes
 from .step_index import BatchPlace
 from .threads import Pool
-
-try:
-    import resource
-except ImportError:  # not on Windows
-    resource = None  # type: ignore[assignment]
 
 T = TypeVar("T")
 
@@ -40,11 +36,6 @@ _AT_ONCE_LONG_S = 0.0005
 _OPENED_MAX = 8
 #: How often it is looked where reads come from.
 _LOOK_REQUESTS = 32
-
-
-def _fetched_bytes() -> int:
-    """What this process had to wait for a disk for so far. Linux counts it in blocks of 512 bytes, others in other ways or not at all."""
-    return 512 * resource.getrusage(resource.RUSAGE_SELF).ru_inblock if resource is not None and sys.platform == "linux" else 0
 
 
 class Slice(NamedTuple):
@@ -85,13 +76,13 @@ class _Unusual(Exception):
 
 
 class Prepared(NamedTuple):
-    """Where the cells are, and the memory that reading them takes. `spans`: reads of open objects, where they are near; then there are no parts."""
+    """Where the cells are, and the memory that reading them takes. `held`: reads of open objects, where they are near; then there are no parts."""
 
     cells: Sequence[Cell]
     parts: list[_Part]
     bytes: int
     manifest: Manifest | None = None
-    spans: Sequence[_Span] = ()
+    held: Held | None = None
 
 
 class ReadStats:
@@ -160,6 +151,7 @@ class SliceReader:
         #: The object opened last, with its descriptor and footer: the next iteration often wants other rows of the same batch. Whoever
         #: lets go of it last closes it.
         self._kept: tuple[Any, Footer, Any] | None = None
+        self._held = HeldReads(self._close_idle)
         #: How long `read_at_once` takes where nothing disturbs it: the lower quartile of the last few; 0 before.
         self.at_once_s = 0.0
         self._at_once: list[float] = []
@@ -186,16 +178,20 @@ class SliceReader:
         """Ends the reader's threads."""
         self._pool.close()
         self._seconds.close()
+        self._close_idle()
+
+    def _close_idle(self) -> None:
         self._kept = None
         self.ahead.clear()
 
     def prepare(self, manifest: Manifest, cells: Sequence[Cell], reading: Reading) -> Prepared:
         """Finds out where the cells are: descriptors from the log, slice tables from the objects."""
-        if self.is_near and not reading.is_second:
+        room = self._held.room if self.is_near and not reading.is_second else 0
+        if room > 0:
             try:
-                spans = self._spans_ahead(cells) or list(self._spans(manifest, cells, _OPENED_MAX))
+                spans = self._spans_ahead(cells) or list(self._spans(manifest, cells, min(room, _OPENED_MAX)))
                 memory = sum(span[3] for span in spans) + sum(e.raw_length for span in spans for _, e in span[4] if e.encoding != 0)
-                return Prepared(cells, [], memory, manifest, spans)
+                return Prepared(cells, [], memory, manifest, self._held.hold(spans))
             except (BatchWeaveError, _Unusual):
                 pass  # what follows finds out what is wrong, tries again, and tells
         return self._prepare_parts(manifest, cells, reading)
@@ -221,14 +217,16 @@ class SliceReader:
     def fetch(self, prepared: Prepared, reading: Reading) -> list[Slice]:
         """Reads what was prepared, in the order of its cells."""
         slices = Slices([None] * len(prepared.cells))  # type: ignore[list-item]
-        if prepared.spans and prepared.manifest is not None:
+        if prepared.held is not None and prepared.manifest is not None:
             begun = time.monotonic()
             try:
-                total = self._read_all(prepared.spans, prepared.cells, slices)
-                self.hedger.note(total, time.monotonic() - begun)
-                return slices
+                if spans := prepared.held.take():
+                    total = self._read_all(spans, prepared.cells, slices)
+                    self.hedger.note(total, time.monotonic() - begun)
+                    return slices
             except BatchWeaveError:
-                prepared = self._prepare_parts(prepared.manifest, prepared.cells, reading)
+                pass
+            prepared = self._prepare_parts(prepared.manifest, prepared.cells, reading)
 
         def read(part: _Part, offset: int, length: int, members: list[int]) -> None:
             def cut(data: Any) -> None:
@@ -355,7 +353,7 @@ class SliceReader:
 
     def _open(self, place: BatchPlace) -> tuple[str, Any]:
         """The key of a batch that is one object of this namespace, and that object."""
-        if self._open_object is None or len(place.descriptor[EXTENTS]) != 1 or place.store is not self._log.store:
+        if self._open_object is None or self._held.is_scarce or len(place.descriptor[EXTENTS]) != 1 or place.store is not self._log.store:
             raise _Unusual
         key = batch_key(place.descriptor, 0)
         opened = self._open_object(key)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import resource
 import tempfile
 import time
 import unittest
@@ -15,9 +16,11 @@ from unittest import mock
 
 from batchweave import create_namespace, reader
 from batchweave.file_store import FileStore, OpenFile
+from batchweave.hedging import Reading
 from batchweave.namespace import Namespace
 from batchweave.plans import Plans
 from batchweave.projection import IterationPlan, Projection
+from batchweave.reader import SliceReader
 
 
 def log_of(folder: str, batches: int) -> Namespace:
@@ -100,6 +103,41 @@ class PlannedAhead(unittest.TestCase):
                             time.sleep(work_s)
                 self.assertEqual(steps, list(range(600 - 600 % rows)))
                 self.assertLess(most[0], 100, f"{rows} objects each")
+
+    @unittest.skipUnless(os.path.isdir("/proc/self/fd"), "needs /proc")
+    def test_what_is_prepared_keeps_few_files_open_and_none_that_somebody_needs(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            namespace = log_of(folder, 300)
+            log = namespace.log
+            manifest = log.head.newest()
+            plans = [Projection(1, 1, 1, 0, rows_per_rank=8).plan(8 * i, i) for i in range(33)]
+            slices = SliceReader(log)
+            self.addCleanup(slices.close)
+
+            def read(prepared: Any) -> list[int]:
+                return [s.bytes[0] for s in slices.fetch(prepared, Reading())]
+
+            before = len(os.listdir("/proc/self/fd"))
+            waiting = [slices.prepare(manifest, plan.cells, Reading()) for plan in plans[1:]]
+            self.assertLess(len(os.listdir("/proc/self/fd")) - before, 64)
+            self.assertGreater(len(os.listdir("/proc/self/fd")) - before, 8, "some are kept")
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            others = []
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+                with self.assertRaisesRegex(OSError, "Too many open files"):
+                    while True:
+                        others.append(os.open(os.devnull, os.O_RDONLY))
+                begun = time.monotonic()
+                # The first in line, which all others wait for: they have what it needs.
+                self.assertEqual(read(slices.prepare(manifest, plans[0].cells, Reading())), list(range(8)))
+                for i, prepared in enumerate(waiting, 1):
+                    self.assertEqual(read(prepared), [step % 251 for step in range(8 * i, 8 * i + 8)])
+                self.assertLess(time.monotonic() - begun, 5)
+            finally:
+                for fd in others:
+                    os.close(fd)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     @unittest.skipUnless(os.path.isdir("/proc/self/fd"), "needs /proc")
     def test_a_closed_consumer_leaves_no_file_open(self) -> None:
