@@ -13,6 +13,7 @@ import {
   durableAppendFlags,
   durableDirectWriteFlags,
   openAgainNow,
+  unlinkFile,
   vectorsMax,
   writeFully,
   writeOnce,
@@ -45,9 +46,24 @@ export class DirectWrites {
     return isOneWrite(bytes) ? durableDirectWriteFlags : directWriteFlags;
   }
 
-  /** The file system takes no direct writes, as opening a file with {@link flags} has shown. */
-  refuse(): void {
-    this.#isRefused = true;
+  /** A new file of so many bytes, from `open`, for direct writes where they are possible and with `flags` elsewhere. */
+  async open(
+    path: string,
+    bytes: number,
+    flags: number,
+    open: (flags: number) => Promise<number>,
+  ): Promise<{ fd: number; isDirect: boolean }> {
+    const direct = this.flags(bytes);
+    if (direct === undefined) return { fd: await open(flags), isDirect: false };
+    try {
+      return { fd: await open(direct), isDirect: true };
+    } catch (e) {
+      if (errno(e) !== "EINVAL") throw e;
+      // open(2): the file may be there all the same.
+      this.#isRefused = true;
+      await unlinkFile(path).catch(() => {});
+      return { fd: await open(flags), isDirect: false };
+    }
   }
 
   /**

@@ -354,7 +354,11 @@ export class FileStore implements ObjectStore {
     directory: string,
     body: Body,
     signal: AbortSignal | undefined,
-    { isHint = false, isNamed = false }: { isHint?: boolean; isNamed?: boolean } = {},
+    {
+      isHint = false,
+      isNamed = false,
+      isPlain = false,
+    }: { isHint?: boolean; isNamed?: boolean; isPlain?: boolean } = {},
   ): Promise<TempFile> {
     signal?.throwIfAborted();
     const ready = this.#directories.ensure(directory).exists;
@@ -365,11 +369,11 @@ export class FileStore implements ObjectStore {
     // Several writes would each wait for the disk: those are synced once, at their end.
     const syncsItself = mustSync && durableWriteFlags !== 0 && parts.length <= vectorsMax && bytes <= writeBytesMax;
     const flags = syncsItself ? durableWriteFlags : writeFlags;
-    const { fd, isDirect } = await this.#openNew(
-      path,
-      flags,
-      isBulk && mustSync ? this.#direct.flags(bytes) : undefined,
-    );
+    const open = (how: number): Promise<number> => this.#inDirectory(path, undefined, () => openFile(path, how));
+    const mayBeDirect = isBulk && mustSync && !isPlain;
+    const { fd, isDirect } = mayBeDirect
+      ? await this.#direct.open(path, bytes, flags, open)
+      : { fd: await open(flags), isDirect: false };
     const temp = new TempFile(path, fd, isNamed);
     try {
       const write = async (): Promise<void> => {
@@ -391,22 +395,9 @@ export class FileStore implements ObjectStore {
       return temp;
     } catch (e) {
       await temp.drop();
-      throw e;
-    }
-  }
-
-  /** Opens a new file, with `direct` if given and possible. */
-  async #openNew(path: string, flags: number, direct: number | undefined): Promise<{ fd: number; isDirect: boolean }> {
-    const open = (how: number): Promise<number> => this.#inDirectory(path, undefined, () => openFile(path, how));
-    if (direct === undefined) return { fd: await open(flags), isDirect: false };
-    try {
-      return { fd: await open(direct), isDirect: true };
-    } catch (e) {
-      if (errno(e) !== "EINVAL") throw e;
-      // open(2): the file may be there all the same.
-      this.#direct.refuse();
-      await unlinkFile(path).catch(() => {});
-      return { fd: await open(flags), isDirect: false };
+      // A direct write takes a second descriptor for its end. Where none is left, the one that was just given back will do for all of it.
+      if (!isDirect || !["EMFILE", "ENFILE"].includes(errno(e))) throw e;
+      return await this.#writeTemp(path, directory, body, signal, { isHint, isNamed, isPlain: true });
     }
   }
 

@@ -3,7 +3,16 @@
  * write can follow; and a file system that takes no direct writes is asked once.
  * Method: files written by the class itself and read back; lengths around blocks and areas; a file of /proc, which refuses direct writes.
  */
-import fs, { closeSync, constants, openSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
+import fs, {
+  closeSync,
+  constants,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -116,6 +125,36 @@ test.runIf(process.platform === "linux")(
     expect(await direct.write(-1, [noise(2 * block)])).toBe(0);
     const fd = opened(join(folder, "object"), direct.flags(2 * block));
     expect(await direct.write(fd, [noise(2 * block)])).toBe(2 * block);
+  },
+);
+
+test.runIf(process.platform === "linux").each(["EMFILE", "ENFILE"])(
+  "%s: with no second descriptor to be had, large objects of any length are stored",
+  async (code) => {
+    const { openSync: openNow } = fs;
+    const refused: number[] = [];
+    const store = await openFileStore(folder, systemEnv);
+    fs.openSync = (path, ...rest) => {
+      if (!String(path).startsWith("/proc/self/fd/")) return openNow(path, ...rest);
+      refused.push(1);
+      throw Object.assign(new Error(code), { code, syscall: "open" });
+    };
+    syncBuiltinESMExports();
+    try {
+      for (const length of [300_000, area + 1]) {
+        const body = noise(length);
+        await store.put(`in/place/${length}`, parts(body), { unknownKey: true });
+        await store.put(`put/${length}`, body);
+        expect(await store.create(`created/${length}`, body)).toBe("created");
+        for (const key of [`in/place/${length}`, `put/${length}`, `created/${length}`])
+          expect(Buffer.compare((await store.get(key)) ?? new Uint8Array(), body)).toBe(0);
+      }
+    } finally {
+      fs.openSync = openNow;
+      syncBuiltinESMExports();
+    }
+    expect(refused.length).toBe(6);
+    expect(readdirSync(join(folder, ".tmp~"))).toEqual([]);
   },
 );
 
