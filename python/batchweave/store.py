@@ -5,6 +5,7 @@ A store maps keys to immutable byte strings. Reads give None where there is no o
 """
 from __future__ import annotations
 
+import math
 import random
 import re
 import threading
@@ -135,7 +136,7 @@ class RetryingStore:
 
     A create that was applied and whose answer was lost would come back as "exists", and its own writer would take it for a
     loss. A range that comes back short is continued where it broke, until it is whole or the object ends. A store that served something before is
-    waited for, `patience` seconds; one that never did most likely has a wrong address.
+    waited for, `patience` seconds after the first failure; one that never did most likely has a wrong address.
     """
 
     def __init__(self, store: Store, first_delay: float = 0.1, delay_max: float = 10.0, patience: float = 30.0) -> None:
@@ -187,7 +188,7 @@ class RetryingStore:
     def _attempt(self, call: Callable[[], T], failed: BatchWeaveError | None = None) -> T:
         """`failed`: how the first attempt, made by the caller, ended."""
         failures = 0
-        begun = time.monotonic()
+        give_up_at = math.inf
         while True:
             try:
                 if failed is not None:
@@ -198,24 +199,26 @@ class RetryingStore:
                 failures += 1
                 if not is_error(error, "STORE_UNAVAILABLE") or failures >= (_ATTEMPTS_MAX if self._has_served else _FIRST_ATTEMPTS_MAX):
                     raise
-                delay = random.random() * min(self._delay_max, self._first_delay * 2 ** (failures - 1))
-                until = self._reserve(begun + self._patience, delay)
-                if until is None:
+                if failures == 1:
+                    # From the first failure on: one answer that never came, which takes half a minute to be given up, is asked for again.
+                    give_up_at = time.monotonic() + self._patience
+                delay = self._reserve(random.random() * min(self._delay_max, self._first_delay * 2 ** (failures - 1)), give_up_at)
+                if delay is None:
                     raise
-                time.sleep(until)
+                time.sleep(delay)
                 continue
             self._has_served = True
             return result
 
-    def _reserve(self, end: float, delay: float) -> float | None:
-        """How long to wait for the next try: `delay`, or longer where all calls together have had their share of retries; None: past `end`. A
+    def _reserve(self, delay: float, give_up_at: float) -> float | None:
+        """How long to wait for the next try: `delay`, or longer where all calls together have had their share of retries; None: too long. A
         failing store is not buried, and nobody fails for others' retries: with a mere number of them, many reads in flight would use it up at once."""
         with self._lock:
             now = time.monotonic()
             self._budget = min(_RETRIES_AT_ONCE, self._budget + (now - self._budget_at) * _RETRIES_PER_S)
             self._budget_at = now
             delay = max(delay, (1 - self._budget) / _RETRIES_PER_S)
-            if now + delay > end:
+            if now + delay > give_up_at:
                 return None
             self._budget -= 1
             return delay

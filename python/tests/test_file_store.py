@@ -172,6 +172,22 @@ class Retries(unittest.TestCase):
         self.assertEqual(found, [b"here"] * 40)
         self.assertLessEqual(down.calls, 1 + 40 + 10 + 20 * (spent + 1))
 
+    def test_an_answer_that_took_all_the_patience_to_fail_is_asked_for_again(self) -> None:
+        class Hanging:
+            uri = "test:"
+            create = None
+            calls = 0
+
+            def get(self, key: str) -> bytes:
+                self.calls += 1
+                if self.calls == 2:
+                    time.sleep(0.2)
+                    raise BatchWeaveError("STORE_UNAVAILABLE", "no answer")
+                return b"here"
+
+        store = RetryingStore(Hanging(), first_delay=0.001, patience=0.1)  # type: ignore[arg-type]
+        self.assertEqual([store.get("k"), store.get("k")], [b"here", b"here"])
+
     def test_where_nothing_was_ever_served_whoever_waits_is_told_soon_and_else_when_patience_is_over(self) -> None:
         class Down:
             uri = "test:"

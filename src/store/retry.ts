@@ -75,7 +75,7 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
             ? waitedMs + askedDelayMs(e) > Math.min(patienceMs, firstContactPatienceMs)
             : waitedMs - askedMs > patienceMs;
         // One answer that never came can use up all the patience; where others did come, it is asked for once more.
-        if (isTooLate && !(hasServed && failures === 1)) throw e;
+        if (isTooLate && !(hasServed && failures === 1 && delayMs <= patienceMs)) throw e;
         budget--;
         askedMs += askedDelayMs(e);
         await env.sleep(askedDelayMs(e) + delayMs, options?.signal);

@@ -207,6 +207,20 @@ describe("withRetry", () => {
     expect(env.now() - begunMs).toBeLessThan(40_000);
   });
 
+  test("nobody waits longer for a turn than its patience lasts, however many failed at once", async () => {
+    const env = new VirtualEnv();
+    const { store: flaky } = scriptedStore({
+      get: async () => {
+        throw unavailable();
+      },
+      list: async () => ({ objects: [], more: false }),
+    });
+    const store = withRetry(flaky, env, { budgetMax: 10 });
+    await store.list("");
+    await env.run(Promise.allSettled(Array.from({ length: 2_000 }, () => store.get("k"))));
+    expect(env.now()).toBeLessThanOrEqual(31_000);
+  });
+
   test("gives up after its patience, and soon at a place that never answered; one that did is waited for", async () => {
     const env = new VirtualEnv();
     let error = (): Error => unavailable();
