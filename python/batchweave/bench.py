@@ -199,7 +199,8 @@ def _bench_read(
     return {
         "bench": "read", "from": source, "slice_bytes": slice_bytes, "batches": batches, "crc": CRC_SOURCE, "crc_us": _crc_us(slice_bytes),
         "rank_MBps": round(total / own.spent / 1e6), "bare_MBps": round(total / bare.spent / 1e6), "ratio": round(ratios[len(pairs) // 2], 2),
-        "ratio_after_first": round(after_first, 2), "ratio_to_alone": round(alone.spent / own.spent, 2), "pairs": len(pairs), "quartiles": [round(ratios[len(pairs) * q // 4], 2) for q in (1, 3)], "first_ms": round(1e3 * own.each[0], 1),
+        "pairs": len(pairs), "quartiles": [round(ratios[len(pairs) * q // 4], 2) for q in (1, 3)], "first_ms": round(1e3 * own.each[0], 1),
+        "ratio_after_first": round(after_first, 2), "ratio_to_alone": round(alone.spent / own.spent, 2),
         "us_per_share": round(1e6 * own.spent / batches, 1), "bare_us": round(1e6 * bare.spent / batches, 1),
         "bare_alone_us": round(1e6 * alone.spent / batches, 1),
         "cpu_us_per_share": round(1e6 * own.cpu / batches), "bare_cpu_us": round(1e6 * bare.cpu / batches),

@@ -36,7 +36,7 @@ _ALONE_S = 0.00009
 _ALONE_AGAIN = 512
 #: From a disk, half of it is the system's work.
 _ALONE_FROM_DISK_S = 0.0002
-#: More than a few would mostly hand the interpreter's lock to each other: on 16 cores, 1 MiB took 0.25 ms with four and 0.3 to 0.4 with eight.
+#: More than a few would mostly hand the interpreter's lock to each other, also where there are more cores.
 _NEAR_THREADS_MAX = 4
 #: So many iterations for each of them are in line while a trainer asks for one after another: more would leave the processor's cache.
 _NEAR_LINE = 4
@@ -403,7 +403,7 @@ class Prefetch:
         self._finish_slot(slot)
 
     def _finish_slot(self, slot: Slot) -> None:
-        # Without the lock: a dozen threads that each take it once a millisecond would wait for each other.
+        # Without the lock, at which threads that finish a share every few microseconds would wait for each other.
         slot.is_done = True
         if self._awaited is slot:
             with self.changed:

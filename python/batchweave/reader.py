@@ -129,9 +129,9 @@ def _cut(
         slices.joined = view
 
 
-def _whole_bytes_max(size: int, wanted: int, cells: int) -> int:
-    """Up to which size an object of `size` bytes is read whole, where so many of its cells are wanted."""
-    return min(_WHOLE_BYTES_MAX, 2 * size * wanted // max(1, cells) + _WASTE_BYTES_MAX)
+def _is_worth_whole(size: int, wanted: int, cells: int) -> bool:
+    """Whether an object is better read whole, where so many of its cells are wanted."""
+    return size <= min(_WHOLE_BYTES_MAX, 2 * size * wanted // max(1, cells) + _WASTE_BYTES_MAX)
 
 
 class SliceReader:
@@ -300,19 +300,21 @@ class SliceReader:
         return list(self._spans(share.manifest, share.cells, None, True, share.opened))
 
     def _open_ahead(self, manifest: Manifest, cells: Sequence[Cell]) -> dict[int, Opened]:
+        """Has the objects of a share fetched, whole or their slice tables, and keeps them open by step, unless they are too many for that."""
         found = {}
         first, last = cells[0].step, cells[-1].step
+        is_kept = last - first < _OPENED_MAX
         for step in range(first, last + 1):
             place = self._log.locate(manifest, step)
             key, opened = self._open(place)
             count, size, table, _ = place.descriptor[EXTENTS][0]
-            is_whole = size <= _whole_bytes_max(size, len(cells) if first == last else 1, count)
-            opened.hint(0 if is_whole else table, size if is_whole else size - table)
-            found[step] = Opened(place, key, opened, is_whole)
-            if last - first >= _OPENED_MAX:
-                found.clear()
-        if not found:
-            raise _Unusual  # too many to stay open
+            is_whole = _is_worth_whole(size, len(cells) if first == last else 1, count)
+            start = 0 if is_whole else table
+            opened.hint(start, size - start)
+            if is_kept:
+                found[step] = Opened(place, key, opened, is_whole)
+        if not is_kept:
+            raise _Unusual
         return found
 
     def _spans(
@@ -427,7 +429,7 @@ class SliceReader:
         self, place: BatchPlace, key: str, number: int, first_cell: int, wanted: int, reading: Reading
     ) -> tuple[tuple[Footer, Any], int]:
         cells, size, table, _ = place.descriptor[EXTENTS][number]
-        is_whole = not self.is_near and size <= _whole_bytes_max(size, wanted, cells)
+        is_whole = not self.is_near and _is_worth_whole(size, wanted, cells)
         start = 0 if is_whole else table
 
         def decode(data: Any) -> tuple[Footer, Any]:

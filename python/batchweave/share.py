@@ -21,8 +21,8 @@ class Share:
     """
 
     __slots__ = (
-        *("iteration", "slices", "rows", "value", "_namespace", "_row", "_next_row", "_data", "_batch", "_decode", "_where"),
-        *("_shapes", "_nbytes"),
+        "iteration", "slices", "rows", "value", "_namespace", "_row", "_next_row", "_data", "_batch", "_decode", "_where",
+        "_shapes", "_nbytes",
     )
 
     def __init__(
@@ -121,7 +121,7 @@ class Share:
                 return self  # what somebody's own function makes is stacked only when asked for
             try:
                 self.batch()
-                self._data = None
+                self._data = None  # or both would travel to another process
             except BatchWeaveError:
                 return self  # rows that do not stack are the trainer's to join; it is told when it asks for them stacked
         if pin_memory and self._batch is not None:
