@@ -184,43 +184,6 @@ describe("withRetry", () => {
     expect(env.now()).toBeLessThanOrEqual(3100);
   });
 
-  test("a spent budget makes retries wait for their turn, and fails nobody whose patience lasts", async () => {
-    const env = new VirtualEnv();
-    let downUntilMs = 1_000;
-    const { store: flaky, calls } = scriptedStore({
-      get: async () => {
-        if (env.now() < downUntilMs) throw unavailable();
-        return undefined;
-      },
-    });
-    const store = withRetry(flaky, env, { budgetMax: 10 });
-    const readAll = () => env.run(Promise.allSettled(Array.from({ length: 100 }, () => store.get("k"))));
-    const outage = await readAll();
-    expect(outage.every(({ status }) => status === "fulfilled")).toBe(true);
-    // All of them once, ten at once again, 20 a second after that.
-    expect(calls.get).toBeLessThanOrEqual(100 + 10 + 20 * Math.ceil(env.now() / 1_000) + 1);
-    calls.get = 0;
-    downUntilMs = Number.POSITIVE_INFINITY;
-    const begunMs = env.now();
-    expect((await readAll()).every(({ status }) => status === "rejected")).toBe(true);
-    expect(calls.get).toBeLessThanOrEqual(100 + 10 + 20 * 31);
-    expect(env.now() - begunMs).toBeLessThan(40_000);
-  });
-
-  test("nobody waits longer for a turn than its patience lasts, however many failed at once", async () => {
-    const env = new VirtualEnv();
-    const { store: flaky } = scriptedStore({
-      get: async () => {
-        throw unavailable();
-      },
-      list: async () => ({ objects: [], more: false }),
-    });
-    const store = withRetry(flaky, env, { budgetMax: 10 });
-    await store.list("");
-    await env.run(Promise.allSettled(Array.from({ length: 2_000 }, () => store.get("k"))));
-    expect(env.now()).toBeLessThanOrEqual(31_000);
-  });
-
   test("gives up after its patience, and soon at a place that never answered; one that did is waited for", async () => {
     const env = new VirtualEnv();
     let error = (): Error => unavailable();
