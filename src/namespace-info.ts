@@ -1,14 +1,14 @@
 /** The state of a namespace, as plain data for people. Reads only. */
 import { asVersion, type Grid, type Manifest, type NamespaceSpec, type Order } from "./format/index.js";
 import { type LiveCheckpoint, liveCheckpoints, reclaimWarning } from "./lifecycle/index.js";
-import { firstOwnStep, type Log, listIntents } from "./log/index.js";
+import { firstOwnStep, type Log, listIntents, seqInLog } from "./log/index.js";
 import type { CallOptions } from "./store/index.js";
 
 /** One producer as the newest manifest knows it. */
 export interface ProducerInfo {
   readonly id: string;
   readonly epoch: number;
-  /** The next seq: so many batches of this id are in the log. */
+  /** The next seq: so many batches of this id are in the log or wait in it. */
   readonly seq: number;
   /** Version of the manifest in which it last changed. */
   readonly version: number;
@@ -67,7 +67,10 @@ export async function readInfo(uri: string, log: Log, options: InfoOptions = {})
   const manifest = await log.head.jump({ signal: options.signal });
   const { spec } = log;
   const producers = [...manifest.producers]
-    .map(([id, state]): ProducerInfo => ({ id, epoch: state.epoch, seq: state.seq, version: state.at }))
+    .map(([id, state]): ProducerInfo => {
+      const seq = seqInLog(spec, manifest, id, state.seq);
+      return { id, epoch: state.epoch, seq, version: state.at };
+    })
     .sort((a, b) => b.version - a.version || (a.id < b.id ? -1 : 1));
   return {
     uri,

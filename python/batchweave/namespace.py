@@ -31,7 +31,7 @@ from .log import Log
 from .manifest import CELLS_MAX, LANES_MAX, STATE_AT, STATE_EPOCH, STATE_SEQ, Manifest, NamespaceSpec, decode_namespace
 from .mesh import resolve_mesh
 from .producer import Producer
-from .stage import lane_number
+from .stage import lane_number, seq_in_log
 from .store import RetryingStore, Store, open_store
 from .stored_json import seal_json
 
@@ -138,7 +138,8 @@ class Namespace:
         ordered = sorted(manifest.producers.items(), key=lambda item: (-item[1][STATE_AT], item[0]))
         for i, (id, state) in enumerate(ordered):
             pending = sum(1 for producer, seq in announced if producer == id and seq >= state[STATE_SEQ])
-            detail = {"id": id, "epoch": state[STATE_EPOCH], "seq": state[STATE_SEQ], "version": state[STATE_AT], "pending": pending}
+            seq = seq_in_log(self.log.spec, manifest, id, state[STATE_SEQ])
+            detail = {"id": id, "epoch": state[STATE_EPOCH], "seq": seq, "version": state[STATE_AT], "pending": pending}
             last = self.log.head.read(state[STATE_AT]) if i < _DETAIL_MAX else None
             if last:
                 detail["lastCommit"] = {"by": last.commit["by"], "timeMs": last.commit["time"]}

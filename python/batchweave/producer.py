@@ -16,7 +16,7 @@ from .keys import ATTEMPT, SEQ, batch_intents, batch_key
 from .lineage import encode_lineage
 from .log import Intents, Log, Opening
 from .manifest import STATE_SEQ, Manifest
-from .stage import holds, is_spent
+from .stage import holds, is_spent, seq_in_log
 from .stored_json import dump_json
 from .threads import Pool
 
@@ -403,7 +403,9 @@ class Producer:
         if state is None or not holds(state, self.epoch, self._holder.incarnation):
             return
         with self._changed:
-            for seq in [seq for seq in self._entries if seq < state[STATE_SEQ]]:
+            # What a closing dropped is not acknowledged: staging refuses it as CLOSED.
+            next_seq = seq_in_log(self._log.spec, manifest, self.id, state[STATE_SEQ])
+            for seq in [seq for seq in self._entries if seq < next_seq]:
                 entry = self._entries.pop(seq)
                 self._buffered_bytes -= entry.bytes
                 entry.ticket._settle(manifest.version)

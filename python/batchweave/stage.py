@@ -9,7 +9,7 @@ from .batch import ENTRY_BYTES, TRAILER_BYTES
 from .draft import Draft
 from .errors import BatchWeaveError, invalid
 from .keys import ATTEMPT, BASE, EPOCH, EXTENTS, INCARNATION, PRODUCER, SEQ, OpeningIntent, batch_stem
-from .manifest import STATE_AT, STATE_EPOCH, STATE_INCARNATION, STATE_LAST, STATE_SEQ, NamespaceSpec
+from .manifest import STATE_AT, STATE_EPOCH, STATE_INCARNATION, STATE_LAST, STATE_SEQ, Manifest, NamespaceSpec
 
 LANE_AHEAD_MAX = 64
 CHECKPOINTS_MAX = 1_024
@@ -77,6 +77,9 @@ def _stage_batch(draft: Draft, spec: NamespaceSpec, batch: list[Any]) -> str:
     state = draft.producers[batch[PRODUCER]]
     if batch[SEQ] < state[STATE_SEQ]:
         _assert_same_content(state, batch)
+        # It was committed and waited, and whoever closed the log dropped it: its step will never be.
+        if batch[SEQ] >= seq_in_log(spec, draft, batch[PRODUCER], state[STATE_SEQ]):
+            raise closed(draft.end)
         return "in"
     if batch[SEQ] > state[STATE_SEQ]:
         raise BatchWeaveError(
@@ -131,11 +134,25 @@ def _place_batch(draft: Draft, step: int, batch: list[Any]) -> None:
         draft.push(draft.waiting.pop(draft.end))
 
 
+def seq_in_log(spec: NamespaceSpec, state: Draft | Manifest, producer: str, seq: int) -> int:
+    """The first seq of a producer that is neither in the log nor waiting. Its state's, but in a closed log of lanes: there
+    what waited when it was closed was dropped, so a lane has exactly the batches below the end."""
+    if not state.closed or spec.lanes is None or not is_lane(producer, spec.lanes):
+        return seq
+    first = spec.first_own_step + lane_number(producer, spec.lanes)
+    return min(seq, max(0, -((first - state.end) // spec.lanes)))
+
+
+def is_lane(producer: str, lanes: int) -> bool:
+    """Whether a producer id names one of so many lanes."""
+    match = _LANE.fullmatch(producer)
+    return match is not None and int(match[1]) < lanes
+
+
 def lane_number(producer: str, lanes: int) -> int:
     """The number in lane-<k>; a lane is its producer id."""
-    match = _LANE.fullmatch(producer)
-    if match and int(match[1]) < lanes:
-        return int(match[1])
+    if is_lane(producer, lanes):
+        return int(producer[len("lane-") :])
     raise invalid(
         f"This namespace has {lanes} lanes, and a lane is a producer id: use lane-0 to lane-{lanes - 1}, not "
         f"{json.dumps(producer)}.",

@@ -2,6 +2,7 @@
 import { BatchWeaveError } from "../errors.js";
 import {
   asSeq,
+  asStep,
   asVersion,
   crc32,
   type Descriptor,
@@ -13,7 +14,7 @@ import {
   type ProducerState,
   type SilentProducer,
 } from "../format/index.js";
-import { firstOwnStep, type Log } from "../log/index.js";
+import { firstOwnStep, type Log, laneNumber, laneSeqAt } from "../log/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
 import { visitSteps } from "./index-walk.js";
 import { inParallel } from "./parallel.js";
@@ -48,16 +49,19 @@ export async function producersAt(
       { producersMax: inheritedProducersMax },
     );
   }
-  const last = await lastBatches(log, manifest, at, known, options);
-  const states = new Map<string, SilentProducer>();
   const isLanes = log.spec.order.kind === "lanes";
+  const last = isLanes
+    ? await lastOfLanes(log, manifest, at, known, options)
+    : await lastBatches(log, manifest, at, known, options);
+  // Whoever has no batch of its own below `at` stands where this namespace, a fork itself, began.
+  const inherited = [...last.values()].includes(undefined) ? await inheritedProducers(log, options) : undefined;
+  const states = new Map<string, SilentProducer>();
   await inParallel(known, readsInFlightMax, async ([id, current]) => {
-    const state = last.has(id) ? stateAfter(last.get(id)) : current.state;
-    if (!state || state.seq === 0) return;
-    const resumePoint =
-      state === current.state && "resumePoint" in current
-        ? current.resumePoint
-        : await log.readResumePoint(id, state, options);
+    const own: Current = last.has(id) ? { state: stateAfter(last.get(id)) } : current;
+    const { state, ...copy } = own.state ? own : (inherited?.get(id) ?? {});
+    if (!state) return;
+    const resumePoint = "resumePoint" in copy ? copy.resumePoint : await log.readResumePoint(id, state, options);
+    if (state.seq === 0 && resumePoint === undefined) return;
     // A lane's seq is its step, counted from the fork's first own one.
     const seq = isLanes ? asSeq(0) : state.seq;
     states.set(id, { state: { ...state, seq, at: asVersion(0), resume: { kind: "none" } }, resumePoint });
@@ -65,13 +69,42 @@ export async function producersAt(
   return new Map([...states].sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
-type Current = { readonly state: ProducerState; readonly resumePoint?: unknown };
+type Current = { readonly state: ProducerState | undefined; readonly resumePoint?: unknown };
+type Known = { readonly state: ProducerState; readonly resumePoint?: unknown };
 
-async function knownProducers(log: Log, manifest: Manifest, options?: CallOptions): Promise<Map<string, Current>> {
-  const known = new Map<string, Current>();
+async function knownProducers(log: Log, manifest: Manifest, options?: CallOptions): Promise<Map<string, Known>> {
+  const known = new Map<string, Known>();
   for (const ref of manifest.tables) for (const [id, entry] of await log.readTable(ref, options)) known.set(id, entry);
   for (const [id, state] of manifest.producers) known.set(id, { state });
   return known;
+}
+
+/** The states that this namespace itself inherited, as its `namespace.json` names them. */
+async function inheritedProducers(log: Log, options?: CallOptions): Promise<Map<string, SilentProducer>> {
+  const inherited = new Map<string, SilentProducer>();
+  for (const ref of log.spec.fork?.tables ?? [])
+    for (const [id, entry] of await log.readTable(ref, options)) inherited.set(id, entry);
+  return inherited;
+}
+
+/** The same for lanes, whose steps say where each batch is: also after a closing that dropped what waited, which their states have counted. */
+async function lastOfLanes(
+  log: Log,
+  manifest: Manifest,
+  at: number,
+  known: ReadonlyMap<string, Known>,
+  options?: CallOptions,
+): Promise<Map<string, Descriptor | undefined>> {
+  const last = new Map<string, Descriptor | undefined>();
+  const lanes = log.spec.order.kind === "lanes" ? log.spec.order.lanes : 1;
+  await inParallel(known, readsInFlightMax, async ([id, { state }]) => {
+    const seq = laneSeqAt(log.spec, id, at) ?? state.seq;
+    if (seq >= state.seq) return;
+    const step = firstOwnStep(log.spec) + (seq - 1) * lanes + laneNumber(id, lanes);
+    if (seq > 0 && step < manifest.steps.trim) throw resumePointGone(id, at);
+    last.set(id, seq === 0 ? undefined : (await log.locate(manifest, asStep(step), options)).descriptor);
+  });
+  return last;
 }
 
 /** By producer: its last batch below `at`, or undefined when its first one comes later; absent when nothing has changed since. */
@@ -107,7 +140,8 @@ async function lastBatches(
   }
   for (const [id, first] of later) {
     if (last.has(id) || !known.has(id)) continue;
-    if (first.seq > 0) throw resumePointGone(id, at);
+    if (first.seq > 0 && (await inheritedProducers(log, options)).get(id)?.state.seq !== first.seq)
+      throw resumePointGone(id, at);
     last.set(id, undefined);
   }
   return last;

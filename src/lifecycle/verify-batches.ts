@@ -10,7 +10,7 @@ import {
   type ExtentPlace,
   type Manifest,
 } from "../format/index.js";
-import { type BatchPlace, firstOwnStep, type Log, laneNumber } from "../log/index.js";
+import { type BatchPlace, firstOwnStep, type Log, laneNumber, seqInLog } from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
 import { inParallel } from "./parallel.js";
 import type { Findings } from "./verify-report.js";
@@ -138,8 +138,7 @@ class Sequences {
     for (const [id, { seq }] of this.#next) {
       const found = states.get(id);
       // Closing with dropWaiting leaves committed batches out; the state of their lanes has counted them.
-      const wasDropped = manifest.closed && this.#log.spec.order.kind === "lanes" && (found ?? 0) > seq;
-      if (found !== seq && !wasDropped)
+      if (found === undefined || seqInLog(this.#log.spec, manifest, id, found) !== seq)
         this.#error(`The last batch of ${id} in the log is seq ${seq - 1}, and its state says ${(found ?? 0) - 1}`);
     }
   }

@@ -15,7 +15,16 @@ export { type BatchesResult, Log, type LogParts, type Opening } from "./log.js";
 export type { Takeover } from "./opener.js";
 export { defaultSilence, type SilencePolicy } from "./silent.js";
 export { spreadMs } from "./spread.js";
-export { type BatchVerdict, firstOwnStep, type Holder, holds, laneAheadMax, laneNumber } from "./stage.js";
+export {
+  type BatchVerdict,
+  firstOwnStep,
+  type Holder,
+  holds,
+  laneAheadMax,
+  laneNumber,
+  laneSeqAt,
+  seqInLog,
+} from "./stage.js";
 export {
   checkpointGroupsMax,
   checkpointsMax,

@@ -6,6 +6,7 @@ import {
   asStep,
   batchStem,
   type Descriptor,
+  type Manifest,
   type NamespaceSpec,
   type NodeRef,
   type ProducerState,
@@ -127,6 +128,8 @@ class Sequence {
 function stageBatch(draft: Draft, spec: NamespaceSpec, state: Sequence, batch: Descriptor): BatchVerdict {
   if (batch.seq < state.seq) {
     assertSameContent(state.finish(), batch);
+    // It was committed and waited, and whoever closed the log dropped it: its step will never be.
+    if (wasDropped(draft, spec, batch)) throw closedError(draft.end);
     return "in";
   }
   if (batch.seq > state.seq) {
@@ -169,6 +172,31 @@ function stepOf(draft: Draft, spec: NamespaceSpec, batch: Descriptor): Step {
   return asStep(firstOwnStep(spec) + batch.seq * spec.order.lanes + laneNumber(batch.producer, spec.order.lanes));
 }
 
+/** A closed log of lanes ends at its first missing step: what waited above was dropped, although producer state counts it. */
+function wasDropped(draft: Draft, spec: NamespaceSpec, batch: Descriptor): boolean {
+  return draft.closed && spec.order.kind === "lanes" && stepOf(draft, spec, batch) >= draft.end;
+}
+
+/**
+ * The first seq of a producer that is neither in the log nor waiting. Its state's, but in a closed log of lanes: there what waited when it
+ * was closed was dropped, so a lane has exactly the batches below the end.
+ */
+export function seqInLog(
+  spec: NamespaceSpec,
+  { closed, steps }: Pick<Manifest, "closed" | "steps">,
+  producer: string,
+  seq: number,
+): number {
+  return closed ? Math.min(seq, laneSeqAt(spec, producer, steps.end) ?? seq) : seq;
+}
+
+/** The seq of a lane's first batch at or above `step`; undefined for what is no lane. */
+export function laneSeqAt(spec: NamespaceSpec, producer: string, step: number): number | undefined {
+  if (spec.order.kind !== "lanes") return undefined;
+  const lane = laneOf(producer, spec.order.lanes);
+  return lane === undefined ? undefined : Math.max(0, Math.ceil((step - firstOwnStep(spec) - lane) / spec.order.lanes));
+}
+
 /** The first step that is this namespace's own: 0, or where it was forked. */
 export function firstOwnStep(spec: NamespaceSpec): number {
   return spec.fork ? spec.fork.tail.start + spec.fork.tail.batches.length : 0;
@@ -188,14 +216,19 @@ function placeBatch(draft: Draft, step: Step, batch: Descriptor): void {
 
 /** The number in `lane-<k>`; a lane is its producer id. */
 export function laneNumber(producer: string, lanes: number): number {
-  const match = /^lane-(0|[1-9]\d*)$/.exec(producer);
-  const lane = match ? Number(match[1]) : -1;
-  if (lane >= 0 && lane < lanes) return lane;
+  const lane = laneOf(producer, lanes);
+  if (lane !== undefined) return lane;
   throw new BatchWeaveError(
     "INVALID_ARGUMENT",
     `This namespace has ${lanes} lanes, and a lane is a producer id: use lane-0 to lane-${lanes - 1}, not ${JSON.stringify(producer)}.`,
     { producer, lanes },
   );
+}
+
+function laneOf(producer: string, lanes: number): number | undefined {
+  const match = /^lane-(0|[1-9]\d*)$/.exec(producer);
+  const lane = match ? Number(match[1]) : lanes;
+  return lane < lanes ? lane : undefined;
 }
 
 /** What an opener found in the sealed tables of its base. */

@@ -12,7 +12,7 @@ import {
   type SliceEncoding,
   sliceBytesMax,
 } from "../format/index.js";
-import { type Holder, holds, type Log, type Opening } from "../log/index.js";
+import { type Holder, holds, type Log, type Opening, seqInLog } from "../log/index.js";
 import { assertBatch, type BatchSlices, checkResumePoint, flattenSlices } from "./batch-input.js";
 import { Upload } from "./upload.js";
 
@@ -387,8 +387,10 @@ export class Producer implements AsyncDisposable {
     // A look-alike from before our own opening proves nothing; staging will tell FENCED from the head.
     if (!state || !holds(state, this.#holder)) return;
     const before = this.#entries.size;
+    // What a closing dropped is not acknowledged: staging refuses it as CLOSED.
+    const next = seqInLog(this.#log.spec, manifest, this.id, state.seq);
     for (const [seq, entry] of this.#entries) {
-      if (seq >= state.seq) break;
+      if (seq >= next) break;
       this.#entries.delete(seq);
       this.#bufferedBytes -= entry.bytes;
       entry.upload.release();

@@ -113,6 +113,12 @@ function laneChanges(): ConformanceCase[] {
     of("fills the gap", 0, [lane(0, 0)], { waiting }),
     of("fills two gaps", 0, [lane(0, 0), lane(0, 1)], { waiting }),
     of("too far ahead", 1, [lane(1, 64)], { producers: ahead }),
+    of("in, and dropped when the log was closed", 1, [lane(1, 0), lane(1, 1)], {
+      tail: { start: 0, batches: [lane(0, 0), lane(1, 0), lane(2, 0)] },
+      steps: { trim: 0, end: 3 },
+      closed: true,
+      producers: { "lane-1": [1, incarnation, 2, 8, [4, 0, 0, 249, 1]] },
+    }),
     of("not a lane", -1, [["other", 1, incarnation, 0, 4, 0, [[2, 249, 121, 1]]]]),
     { ...of("close while some wait", 0, [], { waiting }), change: { kind: "close", dropWaiting: false } },
     { ...of("close and drop", 0, [], { waiting }), change: { kind: "close", dropWaiting: true } },
