@@ -26,6 +26,8 @@ const fieldNames: Readonly<Record<FieldNames, { readonly tokens: string; readonl
 export interface ConstructSettings extends PackTokens {
   /** Slots of a packed sequence. */
   readonly seqLength: number;
+  /** Tokens the model knows, placeholders of images included: a sample with another is a fault. Default: not checked. */
+  readonly vocabSize?: number | undefined;
   /** Microbatches of a row. Default 1. */
   readonly microbatches?: number | undefined;
   /** Packed sequences of a microbatch. Default 1. */

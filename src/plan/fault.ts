@@ -1,5 +1,5 @@
 /** What goes wrong with single samples and shards, and what is done about it. Nothing is left out without a record. */
-import { BatchWeaveError } from "../index.js";
+import { BatchWeaveError, type ErrorCode } from "../index.js";
 
 /** `stop`: the pipeline fails. `skip`: leave it out, record it. `retry`: try again, then do as `afterRetries` says. */
 export interface FaultPolicy {
@@ -36,9 +36,18 @@ export function attemptsOf(policy: FaultPolicy | undefined): {
   return { attempts: 1, isSkipped: onFault === "skip" };
 }
 
+/** What a fault is when nothing says it better: damaged data, or a transform that does not do for them. */
+const codes = {
+  source: "CORRUPT",
+  shard: "CORRUPT",
+  sample: "CORRUPT",
+  transform: "INVALID_ARGUMENT",
+  length: "LIMIT",
+} as const satisfies Record<FaultStage, ErrorCode>;
+
 /** The failure of a pipeline whose policy does not leave things out. */
 export function stopFor({ source, id, stage, reason, attempts }: Fault, cause?: unknown): BatchWeaveError {
-  const code = cause instanceof BatchWeaveError ? cause.code : "CORRUPT";
+  const code = cause instanceof BatchWeaveError ? cause.code : codes[stage];
   return new BatchWeaveError(
     code,
     `Source ${source} failed at ${stage} ${id}${attempts > 1 ? ` (${attempts} attempts)` : ""}: ${reason.replace(/\.$/, "")}. Repair it, or say what to do with onFault: "skip" or "retry" in the source.`,

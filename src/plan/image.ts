@@ -4,7 +4,8 @@
  * the rest can be placed later.
  */
 import { importPeer } from "./peer.js";
-import type { PreparedImage } from "./prepared-sample.js";
+import type { PreparedImage, PreparedSample } from "./prepared-sample.js";
+import { checkWhole } from "./spec-check.js";
 import { type Placement, type Transform, transform } from "./transform.js";
 
 /** Raw RGB, rows from the top. */
@@ -69,22 +70,38 @@ export function patchGrid(
   return { across, down };
 }
 
+/** Puts an image before the text: its placeholders, which no loss counts, and the image itself. What was there moves on. */
+function putBefore(value: Fields, field: string, token: number, image: Omit<PreparedImage, "at">): Fields {
+  const { tokens = [], lossMask, images = [] } = value as Partial<PreparedSample>;
+  const { [field]: _, ...rest } = value;
+  const count = image.tokens;
+  return {
+    ...rest,
+    tokens: lengthened(tokens, count, token),
+    ...(lossMask ? { lossMask: lengthened(lossMask, count, 0) } : {}),
+    images: [{ at: 0, ...image }, ...images.map((other) => ({ ...other, at: other.at + count }))],
+  };
+}
+
+/** A list stays a list: what is wrong in it must still be seen when the sample is checked. */
+function lengthened(list: ArrayLike<number>, count: number, fill: number): Int32Array | readonly number[] {
+  if (!(list instanceof Int32Array)) return [...new Array<number>(count).fill(fill), ...Array.from(list)];
+  const longer = new Int32Array(count + list.length).fill(fill, 0, count);
+  longer.set(list, count);
+  return longer;
+}
+
 /** Behind {@link placeImage}. */
 export async function placeImageTokens(
   value: Fields,
   settings: PatchSettings & { readonly token: number },
-): Promise<Fields & { readonly images: readonly PreparedImage[] }> {
+): Promise<Fields> {
   const { field = "image", patch = 16, patchesMax = 1024, token } = settings;
   const data = encoded(value, field);
   const { width, height } = await (await sharp())(data).metadata();
   if (!width || !height) throw new TypeError("the image has no size");
   const { across, down } = patchGrid(width, height, patch, patchesMax);
-  const count = across * down;
-  const text = (value["tokens"] ?? []) as ArrayLike<number>;
-  const tokens = new Int32Array(count + text.length).fill(token, 0, count);
-  tokens.set(text, count);
-  const { [field]: _, ...rest } = value;
-  return { ...rest, tokens, images: [{ at: 0, tokens: count, height: down, width: across, data }] };
+  return putBefore(value, field, token, { tokens: across * down, height: down, width: across, data });
 }
 
 /** Behind {@link patchifyImages}: each encoded file becomes rows of patches, decoded and scaled in one go. */
@@ -180,19 +197,14 @@ export function patchifyField(value: Fields, settings: PatchSettings & { readonl
   const [width, height] = [Math.floor(image.width / patch), Math.floor(image.height / patch)];
   if (width < 1 || height < 1)
     throw new RangeError(`an image of ${image.width} x ${image.height} has no patch of ${patch}`);
-  const text = (value["tokens"] ?? []) as ArrayLike<number>;
-  const tokens = new Int32Array(width * height + text.length).fill(token, 0, width * height);
-  tokens.set(text, width * height);
-  const prepared: PreparedImage = {
-    at: 0,
+  const data = patchesOf(image, patch);
+  return putBefore(value, field, token, {
     tokens: width * height,
     height,
     width,
-    data: patchesOf(image, patch),
+    data,
     patchValues: 3 * patch * patch,
-  };
-  const { [field]: _, ...rest } = value;
-  return { ...rest, tokens, images: [prepared] };
+  });
 }
 
 const here = new URL("./image.js", import.meta.url);
@@ -201,6 +213,7 @@ const named = (name: string, { at, ...options }: ImageSettings & Readonly<Record
 
 /** Measures an encoded image by its header and puts that many placeholder tokens before the text. Decoding is left to {@link patchifyImages}. */
 export function placeImage(settings: PatchSettings & { readonly token: number }): Transform {
+  checkWhole("token", settings.token);
   return named("placeImageTokens", { ...settings });
 }
 
@@ -232,5 +245,6 @@ export function cropImage(settings: ImageSettings & { readonly width: number; re
 
 /** Cuts a decoded image into patches and puts as many placeholder tokens before the text. */
 export function patchifyImage(settings: PatchSettings & { readonly token: number }): Transform {
+  checkWhole("token", settings.token);
   return named("patchifyField", { ...settings });
 }

@@ -10,7 +10,7 @@ import { decodeLaneState, encodeLaneState, type LaneState } from "./lane-state.j
 import type { LoadPlan } from "./load-plan.js";
 import { mixPosition, type Weights } from "./mix-schedule.js";
 import type { ResolvedPipeline } from "./pipeline.js";
-import type { PreparedSample } from "./prepared-sample.js";
+import { asPrepared, type PreparedSample } from "./prepared-sample.js";
 import type { SampleMeta } from "./sample-meta.js";
 import { FillSelector, SampleSelector, type Selection, type SelectionParts } from "./sample-selection.js";
 import type { ShardPool } from "./shard-pool.js";
@@ -89,6 +89,7 @@ export class LanePlanner {
       bufferSamplesMax: samplesMax,
       bufferBytesMax: bytesMax,
       tokensMax: spec.construct.seqLength,
+      vocabSize: spec.construct.vocabSize,
       tooLong: spec.construct.tooLong ?? "truncate",
     };
     const loaders = sources.map((source, i) => {
@@ -166,6 +167,7 @@ export class LanePlanner {
     assignment: Int32Array,
   ): Promise<{ kept: LoadedSample[]; start: Int32Array; faults: Fault[] }> {
     const { pool, pipeline, counters } = this.#parts;
+    const { vocabSize } = pipeline.spec.construct;
     const outputs = new Array<ChainOutput | undefined>(samples.length);
     await Promise.all(
       pipeline.sources.map(async (source, s) => {
@@ -191,15 +193,16 @@ export class LanePlanner {
     const [kept, start, faults]: [LoadedSample[], number[], Fault[]] = [[], [], []];
     samples.forEach((sample, i) => {
       const output = outputs[i];
-      if (output?.error !== undefined) {
+      const value = output ? finished(output, sample.meta, vocabSize) : sample.value;
+      if ("garbage" in value) {
         const { source, id } = sample.meta;
-        const fault: Fault = { source, id, stage: "transform", reason: output.error, attempts: 1 };
+        const fault: Fault = { source, id, stage: "transform", reason: value.garbage, attempts: 1 };
         const { settings } = pipeline.sources.find(({ name }) => name === source) as (typeof pipeline.sources)[number];
         if (!attemptsOf(settings).isSkipped) throw stopFor(fault);
         faults.push(fault);
         return;
       }
-      kept.push(output ? { ...sample, value: output.value as PreparedSample } : sample);
+      kept.push({ ...sample, value });
       start.push(assignment[i] as number);
     });
     return { kept, start: Int32Array.from(start), faults };
@@ -268,6 +271,20 @@ export class LanePlanner {
       debt: this.#debt,
     };
   }
+}
+
+/** What a transform in the constructor made of a sample: its place in a sequence was given away before, so its length must be the same. */
+function finished(
+  { value, error }: ChainOutput,
+  { source, id, tokens }: SampleMeta,
+  vocabSize: number | undefined,
+): PreparedSample | { readonly garbage: string } {
+  if (error !== undefined) return { garbage: error };
+  const checked = asPrepared(value, { source, id, vocabSize });
+  if ("garbage" in checked || checked.tokens.length === tokens) return checked;
+  return {
+    garbage: `it has ${checked.tokens.length} tokens after the transforms in the constructor and had ${tokens} before`,
+  };
 }
 
 function tooMany(step: number, { batch, spec }: ResolvedPipeline): BatchWeaveError {

@@ -53,8 +53,17 @@ class MegatronReader implements ShardReader {
       const at = Number(pointers.getBigInt64(8 * i, true));
       const bytes = viewOf(await this.#bin.read(at, length * dtype.bytes, signal));
       if (bytes.byteLength < length * dtype.bytes) throw damaged(this.#bin.uri, `it ends inside sequence ${from + i}`);
-      const tokens = Int32Array.from({ length }, (_, t) => dtype.read(bytes, t * dtype.bytes));
-      samples.push({ id: String(from + i), bytes: tokens.byteLength, value: { tokens } satisfies MegatronSample });
+      let large: number | undefined;
+      const tokens = Int32Array.from({ length }, (_, t) => {
+        const token = dtype.read(bytes, t * dtype.bytes);
+        if (token !== (token | 0)) large ??= token;
+        return token;
+      });
+      const read =
+        large === undefined
+          ? { value: { tokens } satisfies MegatronSample }
+          : { error: `the token ${large} does not fit 32 bits` };
+      samples.push({ id: String(from + i), bytes: tokens.byteLength, ...read });
       taken += tokens.byteLength;
     }
     const next = from + samples.length;

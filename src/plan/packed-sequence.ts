@@ -12,7 +12,7 @@ export interface PackTokens {
 /** Columns of one sequence of `length` slots. */
 export interface PackedSequence {
   readonly tokens: Int32Array;
-  /** The next token of the same sample; `ignoreLabel` at its end, where its loss mask is 0, and in padding. */
+  /** The next token of the same sample; `ignoreLabel` at its end, where that token's loss mask is 0 or an image has its place, and in padding. */
   readonly labels: Int32Array;
   readonly lossMask: Uint8Array;
   /** From 0 in each sample. */
@@ -46,12 +46,12 @@ export function packSequence(
     const count = sample.tokens.length;
     if (at + count > length) throw new RangeError(`${at + count} tokens do not fit into ${length} slots`);
     tokens.set(sample.tokens, at);
+    const isTarget = targetsOf(sample);
     for (let i = 0; i < count; i++) {
       positionIds[at + i] = i;
       segmentIds[at + i] = s + 1;
       // The label of slot i is token i + 1, so it counts when that token does.
-      const isCounted = i + 1 < count && (sample.lossMask?.[i + 1] ?? 1) !== 0;
-      if (!isCounted) continue;
+      if (i + 1 >= count || isTarget[i + 1] === 0) continue;
       labels[at + i] = sample.tokens[i + 1] as number;
       lossMask[at + i] = 1;
     }
@@ -72,6 +72,13 @@ export function packSequence(
     maxSeqlen: Math.max(maxSeqlen, length - at),
     images,
   };
+}
+
+/** 1 for each token that is to be predicted: as its loss mask says, and never where an image has its place. */
+function targetsOf({ tokens, lossMask, images }: PreparedSample): Uint8Array {
+  const targets = lossMask ? Uint8Array.from(lossMask) : new Uint8Array(tokens.length).fill(1);
+  for (const image of images ?? []) targets.fill(0, image.at, image.at + image.tokens);
+  return targets;
 }
 
 /** How a sequence is cut for context parallelism. */

@@ -2,8 +2,8 @@
  * One source, as one lane sees it: reads ahead, transforms in the pool, and holds ready samples in order within bounds. What it holds decides
  * nothing: a sample is used when it is taken, and a loader that starts again from a position gives the same samples in the same order.
  */
-import { type BatchWeaveError, type Env, isBatchWeaveError } from "../index.js";
-import { attemptsOf, type Fault, reasonOf, stopFor } from "./fault.js";
+import type { Env } from "../index.js";
+import { attemptsOf, type Fault, stopFor } from "./fault.js";
 import { asPrepared, metaOf, type PreparedSample } from "./prepared-sample.js";
 import type { SampleMeta } from "./sample-meta.js";
 import type { ResolvedSource } from "./source.js";
@@ -39,6 +39,7 @@ export interface LoaderSettings {
   /** Bytes read ahead at most (one group of samples is always allowed). */
   readonly bufferBytesMax: number;
   readonly tokensMax: number;
+  readonly vocabSize?: number | undefined;
   readonly tooLong: TooLong;
 }
 
@@ -209,14 +210,10 @@ export class SourceLoader {
   }
 
   #prepare(item: CursorItem, output: ChainOutput): Awaited<Slot["result"]> {
-    let value: PreparedSample;
-    try {
-      value = asPrepared(output.value, this.#source.name, item.id);
-    } catch (error) {
-      if (!attemptsOf(this.#source.settings).isSkipped) throw error;
-      return { fault: this.#leaveOut(item.id, "transform", reasonOf(error), 1, error) };
-    }
-    const { tokensMax, tooLong } = this.#settings;
+    const { tokensMax, tooLong, vocabSize } = this.#settings;
+    const checked = asPrepared(output.value, { source: this.#source.name, id: item.id, vocabSize });
+    if ("garbage" in checked) return { fault: this.#leaveOut(item.id, "transform", checked.garbage, 1) };
+    let value = checked;
     const notes: Fault[] = [];
     if (value.tokens.length > tokensMax) {
       const fault = { source: this.#source.name, id: item.id, stage: "length" as const, attempts: 1 };
@@ -235,10 +232,9 @@ export class SourceLoader {
     return { meta: metaOf(value, this.#source.name, item.id, bytes), value, notes };
   }
 
-  #leaveOut(id: string, stage: Fault["stage"], reason: string, attempts: number, cause?: unknown): Fault {
+  #leaveOut(id: string, stage: Fault["stage"], reason: string, attempts: number): Fault {
     const fault = { source: this.#source.name, id, stage, reason, attempts };
-    const error = isBatchWeaveError(cause) ? (cause as BatchWeaveError) : undefined;
-    if (!attemptsOf(this.#source.settings).isSkipped) throw stopFor(fault, error);
+    if (!attemptsOf(this.#source.settings).isSkipped) throw stopFor(fault);
     return fault;
   }
 }

@@ -69,8 +69,9 @@ const shapes: Readonly<Record<SpecPart, Shape>> = {
     memoryMax: positive,
     packing: word("none", "naive", "first-fit", "best-fit"),
     tooLong: word("truncate", "skip", "stop"),
-    padToken: kind("number", "a number"),
-    ignoreLabel: kind("number", "a number"),
+    padToken: whole(0),
+    ignoreLabel: whole(-(2 ** 31)),
+    vocabSize: whole(1),
   },
   batch: { samples: whole(1), fill: word("tokens"), lookahead: whole(0) },
   workers: { threads: whole(0), timeoutMs: positive, heapMiBMax: positive, growthBytesMax: positive },
@@ -125,6 +126,15 @@ export function checkShape(which: SpecPart, place: string, value: unknown): void
 
 function shown(value: unknown): string {
   return typeof value === "function" ? "a function" : (JSON.stringify(value) ?? String(value));
+}
+
+/** A whole number from 0 on, for primitives that take a token. */
+export function checkWhole(what: string, value: unknown): void {
+  const wanted = whole(0)(value);
+  if (wanted === undefined) return;
+  throw new BatchWeaveError("INVALID_ARGUMENT", `${what} must be ${wanted}, not ${String(value)}.`, {
+    value: shown(value),
+  });
 }
 
 /** One of several words, for primitives that take one. */

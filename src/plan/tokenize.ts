@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { importPeer } from "./peer.js";
 import type { PreparedSample } from "./prepared-sample.js";
-import { checkWord } from "./spec-check.js";
+import { checkWhole, checkWord } from "./spec-check.js";
 import { type Placement, type Transform, transform } from "./transform.js";
 
 /** Which tokenizer: a Hugging Face `tokenizer.json`, an encoding of tiktoken, or plain UTF-8 bytes (no package needed). */
@@ -97,8 +97,9 @@ function tokenizeWith(
 /** Text to tokens. */
 export function tokenize(settings: TokenizeSettings): Transform {
   const { at, ...options } = settings;
-  const { tokenizer } = options;
+  const { tokenizer, begin, end } = options;
   checkWord("tokenizer.kind", tokenizer?.kind, ["huggingface", "tiktoken", "bytes"]);
+  for (const [name, token] of Object.entries({ begin, end })) if (token !== undefined) checkWhole(name, token);
   const plain = tokenizer.kind === "huggingface" ? { ...tokenizer, file: String(tokenizer.file) } : tokenizer;
   return transform(new URL("./tokenize.js", import.meta.url), "tokenizeText", { ...options, tokenizer: plain }, { at });
 }
