@@ -291,7 +291,9 @@ describe("images", () => {
   test("measured first, decoded later: the length is known before, and fits after", async (context) => {
     await needPackage(context, "sharp");
     const sample = { image: await picture(70, 40), tokens: [1, 2] };
-    const placedImage = await image.placeImageTokens(sample, { patch: 16, patchesMax: 100, token: 9 });
+    const placedImage = (await image.placeImageTokens(sample, { patch: 16, patchesMax: 100, token: 9 })) as {
+      images: PreparedImage[];
+    };
     expect(placedImage.images[0]).toMatchObject({ at: 0, tokens: 8, width: 4, height: 2 });
     const cut = (await image.patchifyEach(placedImage, { patch: 16 })) as { images: PreparedImage[] };
     expect(cut.images[0]?.data.length).toBe(8 * 16 * 16 * 3);
