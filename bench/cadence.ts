@@ -1,6 +1,6 @@
 /**
  * When batches become visible, and at what cost: real producers, publishers and log on the simulated store with S3 Standard's
- * latencies (sim/cadence-run.ts). `--figure policies` (default), `freshness` (by producers), `time` (the paper's Figure 7), `payloads` (Figure 6),
+ * latencies (sim/scenarios/cadence-run.ts). `--figure policies` (default), `freshness` (by producers), `time` (the paper's Figure 7), `payloads` (Figure 6),
  * `elastic`, `intents`. `--every 8`: a producer's batches come 8 s apart instead of one. Runs are independent and go side by side, one per core unless `--workers` says otherwise.
  */
 import { availableParallelism } from "node:os";

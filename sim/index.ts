@@ -6,8 +6,10 @@
  * Promises: one seed decides everything; the same seed gives the same trace, event by event.
  */
 
-export { type CadenceMinute, type CadenceRun, type CadenceRunOptions, runCadence } from "./cadence-run.js";
-export { type CallKind, callKinds, isWrite } from "./call-kind.js";
+export { type CadenceMinute, type CadenceRun, type CadenceRunOptions, runCadence } from "./scenarios/cadence-run.js";
+export { type CallStats, SimClient } from "./store/sim-client.js";
+export { type Applied, SimStore, type SimStoreOptions } from "./store/sim-store.js";
+export { type CallKind, callKinds, isWrite } from "./world/call-kind.js";
 export {
   type CallFault,
   callFaults,
@@ -16,12 +18,17 @@ export {
   type FaultInstance,
   type FaultProfile,
   type Storm,
-} from "./faults.js";
-export { type LatencyModel, type LatencyName, latencyModel, latencyModels, lognormal, percentiles } from "./latency.js";
-export { useLightAborts } from "./light-abort.js";
-export { Rng } from "./random.js";
-export { type CallStats, SimClient } from "./sim-client.js";
-export { type Applied, SimStore, type SimStoreOptions } from "./sim-store.js";
-export { type ProcessContext, Simulation, type SimulationOptions } from "./simulation.js";
-export { formatTraceLine, Trace, type TraceLine } from "./trace.js";
-export { type ProcessExit, type RunEnd, type SimProcess, World } from "./world.js";
+} from "./world/faults.js";
+export {
+  type LatencyModel,
+  type LatencyName,
+  latencyModel,
+  latencyModels,
+  lognormal,
+  percentiles,
+} from "./world/latency.js";
+export { useLightAborts } from "./world/light-abort.js";
+export { Rng } from "./world/random.js";
+export { type ProcessContext, Simulation, type SimulationOptions } from "./world/simulation.js";
+export { formatTraceLine, Trace, type TraceLine } from "./world/trace.js";
+export { type ProcessExit, type RunEnd, type SimProcess, World } from "./world/world.js";

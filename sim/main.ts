@@ -3,12 +3,12 @@ import { closeSync, openSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseCommand, type SimCommand, usage } from "./command-line.js";
-import { minimizeFaults } from "./minimize.js";
-import { runPlanted, type SoakLine } from "./planted.js";
-import { plantedBugs, toyBugs } from "./planted-bugs.js";
-import { type Scenario, scenarios } from "./scenario.js";
-import { runSeed, type SeedResult } from "./seed-run.js";
-import { type SoakReport, soak } from "./soak.js";
+import { runPlanted, type SoakLine } from "./planted/planted.js";
+import { plantedBugs, toyBugs } from "./planted/planted-bugs.js";
+import { minimizeFaults } from "./scenarios/minimize.js";
+import { type Scenario, scenarios } from "./scenarios/scenario.js";
+import { runSeed, type SeedResult } from "./scenarios/seed-run.js";
+import { type SoakReport, soak } from "./scenarios/soak.js";
 
 const failuresShownMax = 3;
 

@@ -1,8 +1,8 @@
 /**
  * batchweave: a training data plane on plain object storage.
  *
- * Owns: every public name, one by one; and, in the files beside this one, what needs several rooms at once.
- * May import: errors, env, observe, format, store, log, cadence, producer, consumer, lifecycle.
+ * Owns: every public name, one by one.
+ * May import: errors, env, observe, format, store, log, cadence, producer, consumer, lifecycle, namespace.
  * Promises: these names change only with the version of the package (test/public-api.test.ts holds the list); nothing else is public.
  */
 export type { CadenceSettings } from "./cadence/index.js";
@@ -53,7 +53,6 @@ export {
   type TensorValues,
   tensorValues,
 } from "./format/index.js";
-export type { BatchInfo, BatchListing, SliceInfo } from "./inspect.js";
 export type {
   DeadCount,
   DeadCounts,
@@ -77,18 +76,32 @@ export type {
   VerifySettings,
 } from "./lifecycle/index.js";
 export { parseSkip } from "./lifecycle/index.js";
-export { type CheckpointOptions, type ConsumerOptions, Namespace, type ProducerOptions } from "./namespace.js";
-export type { InfoOptions, NamespaceInfo, ProducerInfo } from "./namespace-info.js";
-export { type ListNamespacesOptions, listNamespaces, type NamespaceListing } from "./namespace-listing.js";
-export { type Labels, Metrics } from "./observe/index.js";
 export {
+  type BatchInfo,
+  type BatchListing,
+  type CheckpointOptions,
+  type ConsumerOptions,
   createNamespace,
   type DeleteOptions,
   deleteNamespace,
+  type InfoOptions,
+  type ListNamespacesOptions,
+  listNamespaces,
+  Namespace,
+  type NamespaceInfo,
+  type NamespaceListing,
   type NamespaceOptions,
   type NamespaceSettings,
   openNamespace,
-} from "./open.js";
+  type ProducerInfo,
+  type ProducerOptions,
+  previewSlice,
+  type SliceInfo,
+  type SlicePreview,
+  safetensorsType,
+  type TensorPreview,
+} from "./namespace/index.js";
+export { type Labels, Metrics } from "./observe/index.js";
 export {
   type AppendOptions,
   type BatchSlices,
@@ -96,7 +109,6 @@ export {
   type ProducerSettings,
   type Ticket,
 } from "./producer/index.js";
-export { previewSlice, type SlicePreview, safetensorsType, type TensorPreview } from "./slice-preview.js";
 export {
   type AbortUploadsOptions,
   type AzureStoreSettings,

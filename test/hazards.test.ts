@@ -4,7 +4,7 @@
  */
 import { existsSync, readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { scenarios } from "../sim/scenario.js";
+import { scenarios } from "../sim/scenarios/scenario.js";
 
 interface Row {
   readonly number: number;

@@ -21,7 +21,7 @@ import {
   walk,
 } from "./source-tree.js";
 
-/** Which rooms each room may import. `index` is every file directly in src but errors.ts: what puts the rooms together. */
+/** Which rooms each room may import. `index` is the package's own door. */
 const ground = ["errors", "env", "observe", "format"];
 const mayImport: Record<string, readonly string[]> = {
   errors: [],
@@ -34,7 +34,8 @@ const mayImport: Record<string, readonly string[]> = {
   producer: [...ground, "store", "log", "cadence"],
   consumer: [...ground, "store", "log", "cadence"],
   lifecycle: [...ground, "store", "log", "cadence"],
-  index: [...ground, "store", "log", "cadence", "producer", "consumer", "lifecycle"],
+  namespace: [...ground, "store", "log", "cadence", "producer", "consumer", "lifecycle"],
+  index: [...ground, "store", "log", "cadence", "producer", "consumer", "lifecycle", "namespace"],
   plan: ["index"],
   cli: ["index", "plan"],
 };

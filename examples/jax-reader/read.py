@@ -15,7 +15,7 @@ from typing import Any, Iterator
 sys.path.insert(0, str(Path(__file__).parents[2] / "python"))
 
 from batchweave import StreamingDataset, create_namespace, encode_safetensors  # noqa: E402
-from batchweave.tensors import Tensor  # noqa: E402
+from batchweave.format.tensors import Tensor  # noqa: E402
 
 
 def batches(uri: str) -> Iterator[tuple[int, dict[str, Any]]]:

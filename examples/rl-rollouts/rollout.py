@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from batchweave import encode_safetensors, open_namespace
-from batchweave.tensors import Tensor
+from batchweave.format.tensors import Tensor
 
 TOKENS = 16
 

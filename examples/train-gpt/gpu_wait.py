@@ -22,11 +22,10 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "python")]
 
 import torch  # noqa: E402
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info  # noqa: E402
-
 from batchweave import StreamingDataset, create_namespace  # noqa: E402
 from model import Gpt  # noqa: E402
 from preprocess import VOCABULARY, rows  # noqa: E402
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info  # noqa: E402
 
 
 class InTrainer(IterableDataset):

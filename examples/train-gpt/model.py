@@ -6,11 +6,10 @@ import os
 from typing import Any
 
 import torch
+from batchweave import decode_safetensors, encode_safetensors
+from batchweave.format.tensors import to_torch
 from torch import nn
 from torch.nn import functional as F
-
-from batchweave import decode_safetensors, encode_safetensors
-from batchweave.tensors import to_torch
 
 
 class Block(nn.Module):

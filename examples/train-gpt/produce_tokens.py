@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from batchweave import encode_safetensors, open_namespace
-from batchweave.tensors import Tensor
+from batchweave.format.tensors import Tensor
 from preprocess import rows
 
 

@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "python"))
 
 import torch  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
-
 from batchweave import StreamingDataset  # noqa: E402
 
 

@@ -14,7 +14,6 @@ import os
 
 import torch
 import torch.distributed as dist
-
 from batchweave import StreamingDataset
 from model import Gpt, load, save
 

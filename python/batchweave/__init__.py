@@ -8,18 +8,18 @@
 """
 from typing import TYPE_CHECKING
 
-from .checkpoints import Checkpoint
-from .consumer import Consumer
-from .cursor import make_cursor, parse_cursor
+from .consumer.consumer import Consumer
+from .consumer.reader import Slice
+from .consumer.share import Share
 from .errors import ERROR_CODES, BatchWeaveError, is_error
+from .format.cursor import make_cursor, parse_cursor
+from .format.tensors import decode_safetensors, encode_safetensors
+from .lifecycle.checkpoints import Checkpoint
 from .namespace import Namespace, create_namespace, open_namespace
-from .producer import Producer, Ticket
-from .reader import Slice
-from .share import Share
-from .tensors import decode_safetensors, encode_safetensors
+from .producer.producer import Producer, Ticket
 
 if TYPE_CHECKING:
-    from .dataset import StreamingDataLoader, StreamingDataset
+    from .torch.dataset import StreamingDataLoader, StreamingDataset
 
 __version__ = "0.1.0"
 
@@ -27,7 +27,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     # The dataset is torch's IterableDataset where torch is installed; importing that takes seconds, so only who asks pays.
     if name in ("StreamingDataset", "StreamingDataLoader"):
-        from . import dataset
+        from .torch import dataset
 
         return getattr(dataset, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,35 +5,18 @@ import os
 import time
 from typing import Any, Mapping
 
-from .checkpoints import (
-    DEFAULT_GROUP,
-    Checkpoint,
-    commit_max_lag,
-    live_checkpoints,
-    register_checkpoint,
-    release_checkpoint,
-)
-from .consumer import Consumer
+from .consumer.consumer import Consumer
+from .consumer.mesh import resolve_mesh
+from .env.ids import random_uuid
 from .errors import BatchWeaveError, invalid
-from .ids import random_uuid
-from .keys import (
-    BATCH_PREFIX,
-    BOUNDARY_PREFIX,
-    INDEX_PREFIX,
-    INTENT_PREFIX,
-    MANIFEST_PREFIX,
-    NAMESPACE_KEY,
-    PRODUCER,
-    SEQ,
-    assert_name,
-)
-from .log import Log
-from .manifest import CELLS_MAX, LANES_MAX, STATE_AT, STATE_EPOCH, STATE_SEQ, Manifest, NamespaceSpec, decode_namespace
-from .mesh import resolve_mesh
-from .producer import Producer
-from .stage import lane_number, seq_in_log
-from .store import RetryingStore, Store, open_store
-from .stored_json import seal_json
+from .format.keys import BATCH_PREFIX, BOUNDARY_PREFIX, INDEX_PREFIX, INTENT_PREFIX, MANIFEST_PREFIX, NAMESPACE_KEY, PRODUCER, SEQ, assert_name
+from .format.manifest import CELLS_MAX, LANES_MAX, STATE_AT, STATE_EPOCH, STATE_SEQ, Manifest, NamespaceSpec, decode_namespace
+from .format.stored_json import seal_json
+from .lifecycle.checkpoints import DEFAULT_GROUP, Checkpoint, commit_max_lag, live_checkpoints, register_checkpoint, release_checkpoint
+from .log.log import Log
+from .log.stage import lane_number, seq_in_log
+from .producer.producer import Producer
+from .store.object_store import RetryingStore, Store, open_store
 
 #: Producers whose last commit is looked up.
 _DETAIL_MAX = 64
@@ -193,7 +176,7 @@ def create_namespace(
     if backend.get(NAMESPACE_KEY) is None:
         _assert_empty(uri, backend)
         if store is None and not uri.startswith("file:"):
-            from .probe import assert_safe
+            from .store.probe import assert_safe
 
             assert_safe(backend)
         fields = {"grid": {"rows": rows, "chunks": chunks}, "order": order, "created": int(time.time() * 1_000)}

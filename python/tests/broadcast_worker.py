@@ -16,9 +16,8 @@ WORLD = 8
 def rank_main(uri: str) -> None:
     import torch
     import torch.distributed as dist
-    from torch.distributed.device_mesh import init_device_mesh
-
     from batchweave import StreamingDataset
+    from torch.distributed.device_mesh import init_device_mesh
 
     torch.set_num_threads(1)
     dist.init_process_group("gloo")

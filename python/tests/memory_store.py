@@ -5,7 +5,7 @@ import base64
 import threading
 from typing import Any, Callable, Mapping, Sequence
 
-from batchweave.store import LIST_PAGE_MAX, assert_key, join_body
+from batchweave.store.object_store import LIST_PAGE_MAX, assert_key, join_body
 
 
 class MemoryStore:

@@ -10,7 +10,7 @@ import sys
 import threading
 
 from batchweave import create_namespace
-from batchweave.store import open_store
+from batchweave.store.object_store import open_store
 
 
 def check_calls(uri: str) -> None:

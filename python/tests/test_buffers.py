@@ -4,7 +4,7 @@ from __future__ import annotations
 import ctypes
 import unittest
 
-from batchweave.buffers import BufferPool
+from batchweave.store.buffers import BufferPool
 
 SIZE = 100_000
 

@@ -9,7 +9,7 @@ import unittest
 import zlib
 from pathlib import Path
 
-from batchweave.checksum import CRC_SOURCE, crc32
+from batchweave.format.checksum import CRC_SOURCE, crc32
 
 SIZES = [*range(0, 70), 127, 128, 255, 256, 257, 1_023, 1_024, 4_096, 5_120, 5_121, 65_537, 1 << 20]
 
@@ -28,7 +28,7 @@ class Checksum(unittest.TestCase):
     def test_zlib_where_nothing_else_is_there(self) -> None:
         script = (
             "import sys; sys.modules['isal'] = None\n"
-            "from batchweave.checksum import CRC_SOURCE, crc32\n"
+            "from batchweave.format.checksum import CRC_SOURCE, crc32\n"
             "print(CRC_SOURCE, crc32(b'123456789'))"
         )
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}

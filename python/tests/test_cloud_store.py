@@ -16,7 +16,7 @@ from pathlib import Path
 from unittest import mock
 
 from batchweave import BatchWeaveError, create_namespace, open_namespace
-from batchweave.store import open_store
+from batchweave.store.object_store import open_store
 
 STUB = Path(__file__).parents[1] / "tools" / "s3-stub.mjs"
 HAS_ALL = importlib.util.find_spec("obstore") is not None and shutil.which("node") is not None

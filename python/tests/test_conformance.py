@@ -11,13 +11,15 @@ import unittest
 from pathlib import Path
 from typing import Any, Callable
 
-from batchweave import batch, draft, keys, lineage, manifest, mesh, stage, stored_json, tensors
-from batchweave.checkpoints import live_checkpoints
-from batchweave.consumer import Consumer
-from batchweave.cursor import make_cursor, parse_cursor, translate_cursor
+from batchweave.consumer import mesh
+from batchweave.consumer.consumer import Consumer
+from batchweave.consumer.projection import Projection
 from batchweave.errors import BatchWeaveError
-from batchweave.log import Log
-from batchweave.projection import Projection
+from batchweave.format import batch, keys, lineage, manifest, stored_json, tensors
+from batchweave.format.cursor import make_cursor, parse_cursor, translate_cursor
+from batchweave.lifecycle.checkpoints import live_checkpoints
+from batchweave.log import draft, stage
+from batchweave.log.log import Log
 from memory_store import MemoryStore
 
 FIXTURES = Path(__file__).parents[2] / "test" / "conformance" / "fixtures"

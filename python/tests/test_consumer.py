@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from batchweave import BatchWeaveError, create_namespace, open_namespace, prefetch, reader
-from batchweave.file_store import OpenFile
-from batchweave.hedging import Hedger
+from batchweave import BatchWeaveError, create_namespace, open_namespace
+from batchweave.consumer import prefetch, reader
+from batchweave.consumer.prefetch import Prefetch
 from batchweave.namespace import Namespace
-from batchweave.prefetch import Prefetch
+from batchweave.store.file_store import OpenFile
+from batchweave.store.hedging import Hedger
 from memory_store import MemoryStore
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +114,7 @@ class Reading(unittest.TestCase):
         store = MemoryStore()
         namespace = filled(store, 6)
         d = namespace.log.head.jump().tail["batches"][4]
-        from batchweave.keys import batch_key
+        from batchweave.format.keys import batch_key
 
         key = batch_key(d, 0)
         store.objects[key] = b"X" + store.objects[key][1:]
@@ -152,8 +153,8 @@ class Reading(unittest.TestCase):
         with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:
             self.assertEqual(self.code(lambda: next(consumer)), "MISSING_OBJECT")
         head = namespace.log.head.jump()
-        from batchweave.keys import manifest_key
-        from batchweave.stored_json import seal_json
+        from batchweave.format.keys import manifest_key
+        from batchweave.format.stored_json import seal_json
 
         fields = {**head.fields, "version": head.version + 1, "steps": {"trim": 3, "end": 3}}
         with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from batchweave import BatchWeaveError, StreamingDataset, create_namespace, encode_safetensors
-from batchweave.tensors import Tensor
+from batchweave.format.tensors import Tensor
 
 ROOT = Path(__file__).parents[2]
 HAS_NUMPY = importlib.util.find_spec("numpy") is not None
@@ -185,8 +185,8 @@ class Plain(Files):
 
     @needs_numpy
     def test_stacked_in_one_go_as_row_by_row(self) -> None:
-        from batchweave.reader import Slice, Slices
-        from batchweave.share import Share
+        from batchweave.consumer.reader import Slice, Slices
+        from batchweave.consumer.share import Share
 
         kinds = ["numpy", "torch"] if HAS_TORCH else ["numpy"]
         shapes: list[tuple[tuple[int, ...], int]] = [((6,), 1), ((6,), 2), ((1, 6), 2), ((2, 3), 2), ((3, 2, 4), 1), ((3, 2, 4), 2), ((), 1), ((0, 4), 1)]
@@ -213,8 +213,8 @@ class Plain(Files):
 
     @needs_numpy
     def test_a_stacked_share_travels_once(self) -> None:
-        from batchweave.reader import Slice, Slices
-        from batchweave.share import Share
+        from batchweave.consumer.reader import Slice, Slices
+        from batchweave.consumer.share import Share
 
         for shape, chunks in (((10_000,), 1), ((10_000,), 2), ((2, 5_000), 2), ((1, 10_000), 1)):
             rows = [encode_safetensors({"x": Tensor("I32", shape, os.urandom(40_000))}) for _ in range(4 * chunks)]
@@ -237,8 +237,8 @@ class Plain(Files):
 
     @needs_numpy
     def test_rows_of_different_shapes_that_stack_travel_too(self) -> None:
-        from batchweave.reader import Slice, Slices
-        from batchweave.share import Share
+        from batchweave.consumer.reader import Slice, Slices
+        from batchweave.consumer.share import Share
 
         rows = [encode_safetensors({"x": Tensor("U8", (2, n), bytes(2 * n))}) for n in (3, 5)]
         share = Share(0, Slices(Slice(0, 0, i, row) for i, row in enumerate(rows)), 1, "", 0, 1).finish("numpy", "a test")
@@ -285,9 +285,8 @@ class Torch(Files):
             self.assertEqual(seen + self.ids(other), plain)
 
     def test_bytes_travel_from_workers_forked_or_spawned(self) -> None:
-        from torch.utils.data import DataLoader
-
         from batchweave import StreamingDataLoader
+        from torch.utils.data import DataLoader
 
         def contents(shares: Any) -> list[Any]:
             return [(s.iteration, [bytes(d) for d in s.data], [bytes(piece.bytes) for piece in s.slices]) for s in shares]
@@ -313,7 +312,7 @@ class Torch(Files):
         share = next(iter(self.dataset(decode="torch")))
         self.assertEqual(share["input_ids"].tolist(), [[100, 101, 102, 103, 110, 111, 112, 113]])
         from batchweave import decode_safetensors
-        from batchweave.tensors import to_torch
+        from batchweave.format.tensors import to_torch
 
         given = {"w": torch.randn(3, 2).bfloat16(), "e": torch.empty(0, 4)}
         tensors, _ = decode_safetensors(encode_safetensors(given))

@@ -16,7 +16,7 @@ import unittest
 from pathlib import Path
 
 from batchweave import create_namespace, encode_safetensors
-from batchweave.tensors import Tensor
+from batchweave.format.tensors import Tensor
 
 ROOT = Path(__file__).parents[2]
 

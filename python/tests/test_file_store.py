@@ -16,9 +16,9 @@ from typing import Any
 from unittest import mock
 
 from batchweave import BatchWeaveError
-from batchweave import store as store_module
-from batchweave.file_store import TEMP_DIRECTORY, FileStore
-from batchweave.store import RetryingStore, open_store, path_of_file_uri
+from batchweave.store import object_store as store_module
+from batchweave.store.file_store import TEMP_DIRECTORY, FileStore
+from batchweave.store.object_store import RetryingStore, open_store, path_of_file_uri
 
 
 class Files(unittest.TestCase):
@@ -69,7 +69,7 @@ class Files(unittest.TestCase):
 
     def test_of_many_processes_one_wins(self) -> None:
         script = (
-            "import sys\nfrom batchweave.file_store import FileStore\n"
+            "import sys\nfrom batchweave.store.file_store import FileStore\n"
             "store = FileStore(sys.argv[1])\nsys.stdin.readline()\n"
             "print([store.create(f'k{i}', sys.argv[2].encode()) for i in range(50)].count('created'))"
         )

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from batchweave import StreamingDataLoader, StreamingDataset, create_namespace, encode_safetensors
-from batchweave.callbacks import STATE_FILE, lightning_callback, load_state, transformers_callback
-from batchweave.tensors import Tensor
+from batchweave.format.tensors import Tensor
+from batchweave.torch.callbacks import STATE_FILE, lightning_callback, load_state, transformers_callback
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 

@@ -11,10 +11,10 @@ import unittest
 from typing import Any
 
 from batchweave import BatchWeaveError, create_namespace, make_cursor, open_namespace
-from batchweave.keys import boundary_key, manifest_key
-from batchweave.log import Log
+from batchweave.format.keys import boundary_key, manifest_key
+from batchweave.format.stored_json import load_json, seal_json
+from batchweave.log.log import Log
 from batchweave.namespace import Namespace
-from batchweave.stored_json import load_json, seal_json
 from memory_store import MemoryStore
 
 
@@ -359,7 +359,7 @@ class Checkpoints(Code):
         self.assertCode("WRONG_NAMESPACE", lambda: namespace.checkpoint("d", make_cursor("another", 1, 1)))
 
     def test_hazard_46_both_sides_of_a_lag_deadlock_fail_with_the_two_numbers(self) -> None:
-        from batchweave.checkpoints import LagGate, watch_starvation
+        from batchweave.lifecycle.checkpoints import LagGate, watch_starvation
 
         store = MemoryStore()
         namespace = namespace_on(store)

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from batchweave import create_namespace, reader
-from batchweave.file_store import FileStore, OpenFile
-from batchweave.hedging import Reading
+from batchweave import create_namespace
+from batchweave.consumer import reader
+from batchweave.consumer.plans import Plans
+from batchweave.consumer.projection import IterationPlan, Projection
+from batchweave.consumer.reader import SliceReader
 from batchweave.namespace import Namespace
-from batchweave.plans import Plans
-from batchweave.projection import IterationPlan, Projection
-from batchweave.reader import SliceReader
+from batchweave.store.file_store import FileStore, OpenFile
+from batchweave.store.hedging import Reading
 
 
 def log_of(folder: str, batches: int) -> Namespace:

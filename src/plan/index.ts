@@ -7,7 +7,15 @@
  * producers in lanes give the log of one; no sample is lost or used twice; every fault is counted and recorded with the batch it touched.
  */
 
-export { auditPipeline, type PipelineAudit } from "./audit.js";
+export {
+  type BatchContent,
+  type ConstructSettings,
+  DataConstructor,
+  type FieldNames,
+} from "./construct/data-constructor.js";
+export { finishSlice } from "./construct/deferred.js";
+export { type ContextLayout, type PackedSequence, type PackTokens, packSequence } from "./construct/packed-sequence.js";
+export { type Packing, type PackingMethod, packSequences } from "./construct/packing.js";
 export {
   arrivalAssignment,
   type BalanceLevel,
@@ -16,8 +24,8 @@ export {
   type BalanceSettings,
   balanceBins,
   imbalance,
-} from "./balance.js";
-export type { BinCapacity } from "./bin-loads.js";
+} from "./graph/balance.js";
+export type { BinCapacity } from "./graph/bin-loads.js";
 export {
   backboneCost,
   type CostColumns,
@@ -30,14 +38,7 @@ export {
   type SampleCost,
   sumCosts,
   tokenCost,
-} from "./cost.js";
-export {
-  type BatchContent,
-  type ConstructSettings,
-  DataConstructor,
-  type FieldNames,
-} from "./data-constructor.js";
-export { finishSlice } from "./deferred.js";
+} from "./graph/cost.js";
 export {
   type BalanceNode,
   DGraph,
@@ -45,8 +46,19 @@ export {
   type GraphPlace,
   type PlanShape,
   type RawPlanner,
-} from "./dgraph.js";
-export type { Fault, FaultPolicy, FaultStage } from "./fault.js";
+} from "./graph/dgraph.js";
+export {
+  type BufferSummary,
+  constructorDoPlan,
+  type Imbalance,
+  type LoadPlan,
+  loaderDoPlan,
+  type PlanBin,
+  type PlanBucket,
+  summaryBuffer,
+} from "./graph/load-plan.js";
+export { type BroadcastDim, ClientPlaceTree, type PlaceAxis, type PlaceNode } from "./graph/place-tree.js";
+export type { Fault, FaultPolicy, FaultStage } from "./load/fault.js";
 export {
   cropImage,
   decodeImage,
@@ -57,21 +69,23 @@ export {
   placeImage,
   type RawImage,
   resizeImage,
-} from "./image.js";
-export type { IterableItem, OpenIterable } from "./iterable-shard.js";
-export { type BatchNotes, LanePlanner, type PlannedBatch } from "./lane-planner.js";
-export { lanePointBytesMax } from "./lane-state.js";
+} from "./load/image.js";
+export type { PreparedImage, PreparedSample } from "./load/prepared-sample.js";
+export type { SampleMeta } from "./load/sample-meta.js";
+export { type PlacementFigures, placementFigures, type SourceFigures } from "./load/source-figures.js";
+export type { TooLong } from "./load/source-loader.js";
+export { type TokenizerChoice, type TokenizeSettings, tokenize } from "./load/tokenize.js";
 export {
-  type BufferSummary,
-  constructorDoPlan,
-  type Imbalance,
-  type LoadPlan,
-  loaderDoPlan,
-  type PlanBin,
-  type PlanBucket,
-  summaryBuffer,
-} from "./load-plan.js";
-export type { MegatronSample } from "./megatron-shard.js";
+  importModule,
+  type Placement,
+  placed,
+  type Transform,
+  type TransformContext,
+  type TransformFunction,
+  transform,
+} from "./load/transform.js";
+export type { TransformPoolSettings } from "./load/transform-pool.js";
+export { type VideoSettings, videoFrames } from "./load/video.js";
 export {
   callbackMix,
   type MixContext,
@@ -83,10 +97,11 @@ export {
   staticMix,
   type Weights,
   warmUpMix,
-} from "./mix-schedule.js";
-export { type ContextLayout, type PackedSequence, type PackTokens, packSequence } from "./packed-sequence.js";
-export { type Packing, type PackingMethod, packSequences } from "./packing.js";
-export type { ParquetSettings } from "./parquet-shard.js";
+} from "./mix/mix-schedule.js";
+export { permutation, SeededRandom } from "./mix/random.js";
+export { auditPipeline, type PipelineAudit } from "./run/audit.js";
+export { type BatchNotes, LanePlanner, type PlannedBatch } from "./run/lane-planner.js";
+export { lanePointBytesMax } from "./run/lane-state.js";
 export {
   type BatchSize,
   definePipeline,
@@ -95,15 +110,14 @@ export {
   type PipelineSpec,
   type Strategy,
   type StrategyGraphs,
-} from "./pipeline.js";
-export { loadPipeline } from "./pipeline-file.js";
-export { type BroadcastDim, ClientPlaceTree, type PlaceAxis, type PlaceNode } from "./place-tree.js";
-export type { PreparedImage, PreparedSample } from "./prepared-sample.js";
-export { permutation, SeededRandom } from "./random.js";
-export { describeSources, describeSummary } from "./report-text.js";
-export { OpenPipeline, type RunOptions, type RunResult, type RunSettings, runPipeline } from "./run-pipeline.js";
-export type { MixtureShare, PhaseMixture, RunSummary } from "./run-report.js";
-export type { SampleMeta } from "./sample-meta.js";
+} from "./run/pipeline.js";
+export { loadPipeline } from "./run/pipeline-file.js";
+export { describeSources, describeSummary } from "./run/report-text.js";
+export { OpenPipeline, type RunOptions, type RunResult, type RunSettings, runPipeline } from "./run/run-pipeline.js";
+export type { MixtureShare, PhaseMixture, RunSummary } from "./run/run-report.js";
+export type { IterableItem, OpenIterable } from "./source/iterable-shard.js";
+export type { MegatronSample } from "./source/megatron-shard.js";
+export type { ParquetSettings } from "./source/parquet-shard.js";
 export {
   iterable,
   jsonl,
@@ -113,19 +127,5 @@ export {
   type Source,
   type SourceSettings,
   webdataset,
-} from "./source.js";
-export { type PlacementFigures, placementFigures, type SourceFigures } from "./source-figures.js";
-export type { TooLong } from "./source-loader.js";
-export type { TarSample } from "./tar-shard.js";
-export { type TokenizerChoice, type TokenizeSettings, tokenize } from "./tokenize.js";
-export {
-  importModule,
-  type Placement,
-  placed,
-  type Transform,
-  type TransformContext,
-  type TransformFunction,
-  transform,
-} from "./transform.js";
-export type { TransformPoolSettings } from "./transform-pool.js";
-export { type VideoSettings, videoFrames } from "./video.js";
+} from "./source/source.js";
+export type { TarSample } from "./source/tar-shard.js";

@@ -8,15 +8,17 @@
  * No reader sees part of an object. Keys cannot leave the root. Failures are STORE_* errors that name the place and the remedy;
  * abort reasons pass through unwrapped. Time and chance come from the env passed in.
  */
-export type { AzureStoreSettings } from "./azure.js";
-export { type CacheSettings, withCache } from "./cache.js";
-export { withConcurrency } from "./concurrency.js";
-export { type Durability, type FileStore, type FileStoreSettings, openFileStore } from "./file.js";
-export type { GcsStoreSettings } from "./gcs.js";
-export { type HedgingSettings, hedgedPutBytesMax, withHedging } from "./hedging.js";
+export type { AzureStoreSettings } from "./azure/azure-store.js";
+export { type CacheSettings, withCache } from "./decorate/cache.js";
+export { withConcurrency } from "./decorate/concurrency.js";
+export { type HedgingSettings, hedgedPutBytesMax, withHedging } from "./decorate/hedging.js";
+export { type StoreCall, type StoreObserver, type StoreOp, withMetrics } from "./decorate/metrics.js";
+export { withPrefix } from "./decorate/prefix.js";
+export { type RetrySettings, withRetry } from "./decorate/retry.js";
+export { type Durability, type FileStore, type FileStoreSettings, openFileStore } from "./file/file-store.js";
+export type { GcsStoreSettings } from "./gcs/gcs-store.js";
 export { assertKey, isKey, isKeySegment, keyBytesMax } from "./key.js";
 export { MemoryStore } from "./memory.js";
-export { type StoreCall, type StoreObserver, type StoreOp, withMetrics } from "./metrics.js";
 export type {
   AbortUploadsOptions,
   Body,
@@ -28,8 +30,6 @@ export type {
   ObjectStore,
   WriteOptions,
 } from "./object-store.js";
-export { withPrefix } from "./prefix.js";
 export { assertSafe, type ProbeCase, type ProbeReport, type ProbeSettings, probePrefix, probeStore } from "./probe.js";
-export { type RetrySettings, withRetry } from "./retry.js";
-export type { S3Credentials, S3Encryption, S3StoreSettings } from "./s3-place.js";
+export type { S3Credentials, S3Encryption, S3StoreSettings } from "./s3/s3-place.js";
 export { openStore, type StoreSettings } from "./uri.js";

@@ -4,7 +4,7 @@
  */
 import { expect, test } from "vitest";
 import { systemEnv } from "../../src/env/index.js";
-import { createNamespace } from "../../src/open.js";
+import { createNamespace } from "../../src/namespace/open.js";
 import { MemoryStore, type ObjectStore } from "../../src/store/index.js";
 
 /** Flips a bit in the next `damaged` range reads. */

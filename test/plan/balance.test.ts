@@ -11,10 +11,10 @@ import {
   balanceBins,
   imbalance,
   tightAssignment,
-} from "../../src/plan/balance.js";
-import { loadsOf } from "../../src/plan/bin-loads.js";
-import { karmarkarKarp } from "../../src/plan/karmarkar-karp.js";
-import { descending } from "../../src/plan/order.js";
+} from "../../src/plan/graph/balance.js";
+import { loadsOf } from "../../src/plan/graph/bin-loads.js";
+import { karmarkarKarp } from "../../src/plan/graph/karmarkar-karp.js";
+import { descending } from "../../src/plan/mix/order.js";
 
 /** Samples dealt into bins first, so that a solution is known to exist; the capacities are what the fullest bin holds. */
 const problems: fc.Arbitrary<BalanceProblem> = fc

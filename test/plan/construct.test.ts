@@ -5,11 +5,11 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { decodeSafetensors, tensorValues } from "../../src/index.js";
-import { DataConstructor } from "../../src/plan/data-constructor.js";
-import { DGraph } from "../../src/plan/dgraph.js";
-import { chunkOf, chunkRanges, packSequence } from "../../src/plan/packed-sequence.js";
-import { ClientPlaceTree } from "../../src/plan/place-tree.js";
-import type { PreparedSample } from "../../src/plan/prepared-sample.js";
+import { DataConstructor } from "../../src/plan/construct/data-constructor.js";
+import { chunkOf, chunkRanges, packSequence } from "../../src/plan/construct/packed-sequence.js";
+import { DGraph } from "../../src/plan/graph/dgraph.js";
+import { ClientPlaceTree } from "../../src/plan/graph/place-tree.js";
+import type { PreparedSample } from "../../src/plan/load/prepared-sample.js";
 
 const samplesArb = fc.array(fc.array(fc.integer({ min: 1, max: 50_000 }), { maxLength: 20 }), { maxLength: 6 });
 

@@ -4,11 +4,11 @@
  */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { backboneCost, encoderCost, models } from "../../src/plan/cost.js";
-import { DGraph } from "../../src/plan/dgraph.js";
-import { constructorDoPlan, loaderDoPlan, summaryBuffer } from "../../src/plan/load-plan.js";
-import { ClientPlaceTree } from "../../src/plan/place-tree.js";
-import type { SampleMeta } from "../../src/plan/sample-meta.js";
+import { backboneCost, encoderCost, models } from "../../src/plan/graph/cost.js";
+import { DGraph } from "../../src/plan/graph/dgraph.js";
+import { constructorDoPlan, loaderDoPlan, summaryBuffer } from "../../src/plan/graph/load-plan.js";
+import { ClientPlaceTree } from "../../src/plan/graph/place-tree.js";
+import type { SampleMeta } from "../../src/plan/load/sample-meta.js";
 
 const samplesArb: fc.Arbitrary<SampleMeta[]> = fc
   .array(

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { expect, test } from "vitest";
 import { openNamespace } from "../../src/index.js";
-import { SeededRandom } from "../../src/plan/random.js";
+import { SeededRandom } from "../../src/plan/mix/random.js";
 import { dataFolder, writeJsonl } from "./data-files.js";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));

@@ -4,8 +4,8 @@
  */
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { decodeLaneState, encodeLaneState, lanePointBytesMax } from "../../src/plan/lane-state.js";
-import type { SourcePosition } from "../../src/plan/source-cursor.js";
+import { decodeLaneState, encodeLaneState, lanePointBytesMax } from "../../src/plan/run/lane-state.js";
+import type { SourcePosition } from "../../src/plan/source/source-cursor.js";
 
 test("300 sources after a trillion samples, in shards of a terabyte, with everything owed: still within 16 KiB", () => {
   const position: SourcePosition = [999_999_999_999, 99, 9_999, 999_999_999_999, 255];

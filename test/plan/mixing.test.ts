@@ -4,8 +4,8 @@
  */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { callbackMix, type MixSchedule, stagedMix, staticMix, warmUpMix } from "../../src/plan/mix-schedule.js";
-import { Mixer, shareUnit, TokenMixer, wholeShares } from "../../src/plan/mixer.js";
+import { callbackMix, type MixSchedule, stagedMix, staticMix, warmUpMix } from "../../src/plan/mix/mix-schedule.js";
+import { Mixer, shareUnit, TokenMixer, wholeShares } from "../../src/plan/mix/mixer.js";
 
 const weightsArb = fc
   .array(fc.integer({ min: 0, max: 1000 }), { minLength: 1, maxLength: 40 })

@@ -4,7 +4,7 @@
  */
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { type PackingMethod, packSequences } from "../../src/plan/packing.js";
+import { type PackingMethod, packSequences } from "../../src/plan/construct/packing.js";
 
 const methods: readonly PackingMethod[] = ["none", "naive", "first-fit", "best-fit"];
 const inputs = fc

@@ -8,9 +8,17 @@ import { readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type Env, openStore, systemEnv } from "../../src/index.js";
-import { ShardPool } from "../../src/plan/shard-pool.js";
-import { iterable, jsonl, megatron, parquet, resolveSource, type Source, webdataset } from "../../src/plan/source.js";
-import { type CursorItem, SourceCursor, type SourcePosition } from "../../src/plan/source-cursor.js";
+import { ShardPool } from "../../src/plan/source/shard-pool.js";
+import {
+  iterable,
+  jsonl,
+  megatron,
+  parquet,
+  resolveSource,
+  type Source,
+  webdataset,
+} from "../../src/plan/source/source.js";
+import { type CursorItem, SourceCursor, type SourcePosition } from "../../src/plan/source/source-cursor.js";
 import { dataFolder, writeJsonl, writeMegatron, writeParquet, writeTar } from "./data-files.js";
 
 const env: Env = { ...systemEnv, sleep: async () => {} };

@@ -11,21 +11,21 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, type TestContext, test } from "vitest";
 import { decodeSafetensors, systemEnv, tensorValues } from "../../src/index.js";
-import { finishSlice } from "../../src/plan/deferred.js";
-import * as image from "../../src/plan/image.js";
-import type { PlannedBatch } from "../../src/plan/lane-planner.js";
-import { definePipeline, type Pipeline, type PipelineSpec } from "../../src/plan/pipeline.js";
-import type { PreparedImage, PreparedSample } from "../../src/plan/prepared-sample.js";
-import { OpenPipeline } from "../../src/plan/run-pipeline.js";
-import { iterable, type SourceSettings } from "../../src/plan/source.js";
-import { placementFigures } from "../../src/plan/source-figures.js";
-import { tokenizeText } from "../../src/plan/tokenize.js";
-import { importModule, placed, type Transform, transform } from "../../src/plan/transform.js";
-import { TransformPool, type TransformPoolSettings } from "../../src/plan/transform-pool.js";
-import { decodeVideo } from "../../src/plan/video.js";
+import { finishSlice } from "../../src/plan/construct/deferred.js";
+import * as image from "../../src/plan/load/image.js";
+import type { PreparedImage, PreparedSample } from "../../src/plan/load/prepared-sample.js";
+import { placementFigures } from "../../src/plan/load/source-figures.js";
+import { tokenizeText } from "../../src/plan/load/tokenize.js";
+import { importModule, placed, type Transform, transform } from "../../src/plan/load/transform.js";
+import { TransformPool, type TransformPoolSettings } from "../../src/plan/load/transform-pool.js";
+import { decodeVideo } from "../../src/plan/load/video.js";
+import type { PlannedBatch } from "../../src/plan/run/lane-planner.js";
+import { definePipeline, type Pipeline, type PipelineSpec } from "../../src/plan/run/pipeline.js";
+import { OpenPipeline } from "../../src/plan/run/run-pipeline.js";
+import { iterable, type SourceSettings } from "../../src/plan/source/source.js";
 import { dataFolder } from "./data-files.js";
 
-const workerUrl = new URL("../../dist/src/plan/transform-worker.js", import.meta.url);
+const workerUrl = new URL("../../dist/src/plan/load/transform-worker.js", import.meta.url);
 const odd = new URL("./odd-transforms.mjs", import.meta.url);
 
 function needBuild(context: TestContext): void {

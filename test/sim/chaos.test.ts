@@ -3,9 +3,9 @@
  * code under the scenario `chaos` for a few seeds, each run twice and compared; `npm run sim -- --scenario chaos --seeds 1000` runs more.
  */
 import { expect, test } from "vitest";
-import { callFaults } from "../../sim/faults.js";
-import { type Scenario, scenarios } from "../../sim/scenario.js";
-import { runSeed, runSeedTwice } from "../../sim/seed-run.js";
+import { type Scenario, scenarios } from "../../sim/scenarios/scenario.js";
+import { runSeed, runSeedTwice } from "../../sim/scenarios/seed-run.js";
+import { callFaults } from "../../sim/world/faults.js";
 
 const chaos = scenarios.get("chaos") as Scenario;
 const seeds = [1, 2, 3, 4];

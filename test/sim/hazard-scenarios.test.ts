@@ -3,8 +3,8 @@
  * a few seeds until everything it is about has happened. `npm run sim -- --scenario NAME --seeds 100` runs more.
  */
 import { expect, test } from "vitest";
-import { hazardScenarios } from "../../sim/hazard-scenarios.js";
-import { runSeed } from "../../sim/seed-run.js";
+import { hazardScenarios } from "../../sim/scenarios/hazard-scenarios.js";
+import { runSeed } from "../../sim/scenarios/seed-run.js";
 
 /** Seeds within which everything must have happened. */
 const seedsMax = 5;

@@ -1,7 +1,7 @@
 /** Property: drawn latencies have the percentiles that were measured. Method: 400,000 draws each. */
 import { expect, test } from "vitest";
 import { latencyModels, percentiles, Rng } from "../../sim/index.js";
-import { normalScore } from "../../sim/latency.js";
+import { normalScore } from "../../sim/world/latency.js";
 
 function quantiles(draw: () => number, count: number): (p: number) => number {
   const sorted = Float64Array.from({ length: count }, draw).sort();

@@ -8,8 +8,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { parseCommand } from "../../sim/command-line.js";
-import { editedFiles, type PlantedBug, plant, runPlanted } from "../../sim/planted.js";
-import { plantedBugs } from "../../sim/planted-bugs.js";
+import { editedFiles, type PlantedBug, plant, runPlanted } from "../../sim/planted/planted.js";
+import { plantedBugs } from "../../sim/planted/planted-bugs.js";
 
 let root = "";
 let dist = "";

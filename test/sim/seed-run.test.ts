@@ -3,11 +3,11 @@
  * a report; minimizing keeps just the faults that are needed. Method: the toy log, and casts that fail on purpose.
  */
 import { describe, expect, test } from "vitest";
-import { minimizeFaults } from "../../sim/minimize.js";
-import { type Cast, type CastBuilder, type Scenario, scenarios } from "../../sim/scenario.js";
-import { runSeed, runSeedTwice } from "../../sim/seed-run.js";
-import { soak } from "../../sim/soak.js";
-import { Violation } from "../../sim/violation.js";
+import { Violation } from "../../sim/oracle/violation.js";
+import { minimizeFaults } from "../../sim/scenarios/minimize.js";
+import { type Cast, type CastBuilder, type Scenario, scenarios } from "../../sim/scenarios/scenario.js";
+import { runSeed, runSeedTwice } from "../../sim/scenarios/seed-run.js";
+import { soak } from "../../sim/scenarios/soak.js";
 
 const chain = scenarios.get("chain") as Scenario;
 

@@ -5,7 +5,7 @@
 import { describe, expect, test } from "vitest";
 import type { CallFault, FaultProfile, ProcessContext, SimulationOptions } from "../../sim/index.js";
 import { Rng, Simulation } from "../../sim/index.js";
-import { KeyIndex } from "../../sim/key-index.js";
+import { KeyIndex } from "../../sim/store/key-index.js";
 import { isBatchWeaveError } from "../../src/errors.js";
 import type { ObjectStore } from "../../src/store/index.js";
 

@@ -5,7 +5,7 @@
 import { describe, expect, test } from "vitest";
 import type { FaultFilter, FaultProfile, ProcessContext } from "../../sim/index.js";
 import { Simulation } from "../../sim/index.js";
-import { measureWorldSpeed } from "../../sim/speed.js";
+import { measureWorldSpeed } from "../../sim/world/speed.js";
 import { isBatchWeaveError } from "../../src/errors.js";
 
 const everything: FaultProfile = {

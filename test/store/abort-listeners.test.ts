@@ -7,9 +7,9 @@ import { getEventListeners } from "node:events";
 import { createServer, type Socket } from "node:net";
 import { expect, test } from "vitest";
 import { onAbort, systemEnv } from "../../src/env/index.js";
+import { watched } from "../../src/store/cloud/stall-watch.js";
 import { type ObjectStore, withCache, withConcurrency, withHedging, withRetry } from "../../src/store/index.js";
-import { openS3Store } from "../../src/store/s3.js";
-import { watched } from "../../src/store/stall-watch.js";
+import { openS3Store } from "../../src/store/s3/s3-store.js";
 import { scriptedStore, unavailable } from "./scripted-store.js";
 
 const count = 30;

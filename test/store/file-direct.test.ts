@@ -17,7 +17,7 @@ import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { systemEnv } from "../../src/env/index.js";
-import { DirectWrites, isOneWrite, writeRest } from "../../src/store/file-direct.js";
+import { DirectWrites, isOneWrite, writeRest } from "../../src/store/file/direct-write.js";
 import { openFileStore } from "../../src/store/index.js";
 import { noise } from "./conformance.js";
 import { makeFolder, removeFolder } from "./temporary-folder.js";

@@ -3,7 +3,7 @@
  * back. Method: writes that end when told to.
  */
 import { expect, test } from "vitest";
-import { BulkLanes } from "../../src/store/file-lanes.js";
+import { BulkLanes } from "../../src/store/file/file-lanes.js";
 
 test("two more than threads, in order, also after failures", async () => {
   const lanes = new BulkLanes();

@@ -3,7 +3,7 @@
  * nothing is left waiting when nobody is watched. Method: virtual time, random delays and ends, and a plain model of who must be told when.
  */
 import { expect, test } from "vitest";
-import { LateWatch, type Watched } from "../../src/store/late-watch.js";
+import { LateWatch, type Watched } from "../../src/store/decorate/late-watch.js";
 import { VirtualEnv } from "./virtual-env.js";
 
 /** Counts its sleeps. */

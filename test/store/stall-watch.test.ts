@@ -3,7 +3,7 @@
  * Method: virtual time.
  */
 import { expect, test } from "vitest";
-import { NoAnswer, watched } from "../../src/store/stall-watch.js";
+import { NoAnswer, watched } from "../../src/store/cloud/stall-watch.js";
 import { VirtualEnv } from "./virtual-env.js";
 
 const never = new Promise<never>(() => {});

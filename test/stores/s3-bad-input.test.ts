@@ -15,7 +15,7 @@ import { afterEach, describe, expect, test } from "vitest";
 import { systemEnv } from "../../src/env/index.js";
 import { BatchWeaveError } from "../../src/errors.js";
 import { createNamespace, openNamespace, openStore, type S3StoreSettings } from "../../src/index.js";
-import { openS3Store } from "../../src/store/s3.js";
+import { openS3Store } from "../../src/store/s3/s3-store.js";
 import { bytes } from "../store/conformance.js";
 
 const secrets = {

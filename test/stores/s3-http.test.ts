@@ -8,10 +8,10 @@ import { type AddressInfo, createServer, type Server, type Socket } from "node:n
 import fc from "fast-check";
 import { afterEach, describe, expect, test } from "vitest";
 import { systemEnv } from "../../src/env/index.js";
-import { HttpClient } from "../../src/store/s3-http.js";
-import type { HttpAnswer } from "../../src/store/s3-message.js";
-import { HttpFailure, HttpTimeout } from "../../src/store/s3-message.js";
-import { ResponseReader } from "../../src/store/s3-response.js";
+import { HttpClient } from "../../src/store/http/http-client.js";
+import type { HttpAnswer } from "../../src/store/http/message.js";
+import { HttpFailure, HttpTimeout } from "../../src/store/http/message.js";
+import { ResponseReader } from "../../src/store/http/response.js";
 
 const servers: Server[] = [];
 const clients: HttpClient[] = [];

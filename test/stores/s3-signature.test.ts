@@ -7,9 +7,9 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { NodeSha256 } from "../../bench/harness/node-sha256.js";
 import { systemEnv } from "../../src/env/index.js";
-import { basicDate, parseHttpDate, parseIsoDate } from "../../src/store/s3-date.js";
-import type { S3Place } from "../../src/store/s3-place.js";
-import { S3Signer } from "../../src/store/s3-signer.js";
+import { basicDate, parseHttpDate, parseIsoDate } from "../../src/store/s3/s3-date.js";
+import type { S3Place } from "../../src/store/s3/s3-place.js";
+import { S3Signer } from "../../src/store/s3/signer.js";
 
 const place: S3Place = {
   uri: "s3://bucket/x",

@@ -1,0 +1,1 @@
+"""The commands of a node without Node.js. Twin of src/cli."""

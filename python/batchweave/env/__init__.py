@@ -1,0 +1,1 @@
+"""Chance: random names. Twin of src/env."""

@@ -1,0 +1,1 @@
+"""Threads, and work that many want and one does."""

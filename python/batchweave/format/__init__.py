@@ -1,0 +1,1 @@
+"""Bytes and values, pure: the code behind FORMAT.md. Twin of src/format."""

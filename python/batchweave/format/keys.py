@@ -1,0 +1,159 @@
+"""Names of stored objects (FORMAT.md 2 and 19). Keys are derived from state, never stored in it."""
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple, Sequence
+
+from ..errors import invalid
+from .checksum import crc32
+from .stored_json import SAFE_INTEGER_MAX, crc_text
+
+NAMESPACE_KEY = "namespace.json"
+MANIFEST_PREFIX = "manifest/"
+BOUNDARY_PREFIX = "boundary/"
+INDEX_PREFIX = "index/"
+BATCH_PREFIX = "batch/"
+INTENT_PREFIX = "intent/"
+
+#: Positions in a descriptor: [producer, epoch, incarnation, seq, base, attempt, extents, origin?, ...]
+PRODUCER, EPOCH, INCARNATION, SEQ, BASE, ATTEMPT, EXTENTS, ORIGIN = range(8)
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
+_MANIFEST = re.compile(r"manifest/([0-9]{20})\.json")
+_INTENT = re.compile(r"intent/[0-9a-f]/(.+)-([0-9a-f]{8})")
+_BATCHES_INTENT = re.compile(
+    r"(.+)-([0-9]+)-([0-9]+)-([0-9a-v]{12})([0-9]+)-([0-9]+)"
+    r"-([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+(?:[-_][0-9]*\.[0-9]*\.[0-9]*\.[0-9]*)*)"
+)
+_OPENING_INTENT = re.compile(r"(.+)-([0-9]+)-open-([0-9a-v]{12})")
+_INTENT_NAME_BYTES_MAX = 240
+
+
+def assert_name(value: Any, what: str) -> None:
+    """Producer ids, checkpoint ids and groups become parts of keys and JSON."""
+    if isinstance(value, str) and _NAME.fullmatch(value) and value != "__proto__":
+        return
+    raise invalid(
+        f"{what} {json.dumps(str(value))} is not allowed: use 1 to 64 letters, digits, dots, underscores or hyphens, "
+        "starting with a letter, a digit or an underscore.",
+        what=what,
+        value=str(value),
+    )
+
+
+def manifest_key(version: int) -> str:
+    """Key of a manifest version."""
+    return f"{MANIFEST_PREFIX}{version:020d}.json"
+
+
+def parse_manifest_key(key: str) -> int | None:
+    """The version in a manifest's key; None for a foreign name."""
+    match = _MANIFEST.fullmatch(key)
+    if not match or int(match[1]) > SAFE_INTEGER_MAX:
+        return None
+    return int(match[1])
+
+
+def boundary_key(n: int) -> str:
+    """Key of the n-th boundary marker."""
+    return f"{BOUNDARY_PREFIX}{n:020d}.json"
+
+
+def index_key(ref: Sequence[Any]) -> str:
+    """Key of the index object a reference [base, commitId, k, check] names."""
+    return f"{INDEX_PREFIX}{ref[0]:020d}-{ref[1]}-{ref[2]}.json"
+
+
+def batch_stem(d: Sequence[Any]) -> str:
+    """One upload of one batch, from its descriptor."""
+    return f"{d[PRODUCER]}-{d[EPOCH]}-{d[SEQ]}-{d[INCARNATION]}{d[ATTEMPT]}"
+
+
+def batch_key(d: Sequence[Any], extent: int) -> str:
+    """Key of one extent of a batch, from its descriptor."""
+    stem = batch_stem(d)
+    return f"{BATCH_PREFIX}{crc32(stem.encode()) & 0xFF:02x}/{d[BASE]:020d}/{stem}.{extent}.tgb"
+
+
+class OpeningIntent(NamedTuple):
+    """A producer that wants to be opened by whoever commits next, if its epoch is still `before`."""
+
+    producer: str
+    before: int
+    incarnation: str
+
+
+def _seal_intent(namespace: str, producer: str, name: str) -> str:
+    shard = f"{crc32(producer.encode()) % 16:x}"
+    return f"{INTENT_PREFIX}{shard}/{name}-{crc_text(crc32(f'{namespace}/{name}'.encode()))}"
+
+
+def batch_intents(namespace: str, batches: Sequence[Sequence[Any]]) -> tuple[list[str], bool]:
+    """Keys of the intents of a producer's batches, given in the order of seq, each of as many as its name holds.
+
+    False: a batch has more extents than a name can hold, and its owner must commit it.
+    """
+    keys: list[str] = []
+    name, last, all_named = "", None, True
+    for d in batches:
+        longer = f"{name}_{_extents_text(d, last)}" if last and _follows(last, d) else ""
+        if longer and _fits(longer):
+            name, last = longer, d
+            continue
+        if last:
+            keys.append(_seal_intent(namespace, last[PRODUCER], name))
+        name = f"{d[PRODUCER]}-{d[EPOCH]}-{d[SEQ]}-{d[INCARNATION]}{d[ATTEMPT]}-{d[BASE]}-{_extents_text(d)}"
+        last = d if _fits(name) else None
+        all_named = all_named and last is not None
+    if last:
+        keys.append(_seal_intent(namespace, last[PRODUCER], name))
+    return keys, all_named
+
+
+def _fits(name: str) -> bool:
+    return len(name) + 9 <= _INTENT_NAME_BYTES_MAX
+
+
+def _follows(before: Sequence[Any], d: Sequence[Any]) -> bool:
+    return d[SEQ] == before[SEQ] + 1 and all(d[i] == before[i] for i in (PRODUCER, EPOCH, INCARNATION, ATTEMPT, BASE))
+
+
+def _extents_text(d: Sequence[Any], before: Sequence[Any] | None = None) -> str:
+    """What is as in the same extent of the batch before is left out."""
+    texts = []
+    for i, extent in enumerate(d[EXTENTS]):
+        known = before[EXTENTS][i] if before and i < len(before[EXTENTS]) else (None,) * 4
+        texts.append(".".join("" if n == was else str(n) for n, was in zip(extent, known)))
+    return "-".join(texts)
+
+
+def opening_intent_key(namespace: str, opening: OpeningIntent) -> str:
+    """Key of an opening's intent."""
+    return _seal_intent(namespace, opening.producer, f"{opening.producer}-{opening.before}-open-{opening.incarnation}")
+
+
+def parse_intent_key(namespace: str, key: str) -> OpeningIntent | list[list[Any]] | None:
+    """An opening, descriptors of consecutive batches, or None for anything that is not exactly an intent of this namespace."""
+    match = _INTENT.fullmatch(key)
+    if not match or crc_text(crc32(f"{namespace}/{match[1]}".encode())) != match[2]:
+        return None
+    opening = _OPENING_INTENT.fullmatch(match[1])
+    if opening:
+        return OpeningIntent(opening[1], int(opening[2]), opening[3])
+    found = _BATCHES_INTENT.fullmatch(match[1])
+    if not found:
+        return None
+    batches: list[list[Any]] = []
+    before: list[list[int]] = []
+    for text in found[7].split("_"):
+        extents: list[list[int]] = []
+        for i, extent in enumerate(text.split("-")):
+            fields = extent.split(".")
+            if i >= len(before) and "" in fields:
+                return None  # as in a batch before that has no such extent
+            extents.append([int(n) if n else before[i][k] for k, n in enumerate(fields)])
+        seq = int(found[3]) + len(batches)
+        batches.append([found[1], int(found[2]), found[4], seq, int(found[6]), int(found[5]), extents])
+        before = extents
+    return batches

@@ -1,0 +1,1 @@
+"""Finding, verifying, staging and committing manifests. Twin of src/log."""

@@ -1,0 +1,312 @@
+"""The log of one namespace: reading verified state and committing changes to it (FORMAT.md 8, 10, 15)."""
+from __future__ import annotations
+
+import random
+import time
+from typing import Any, Callable, NamedTuple, Sequence
+
+from ..env.ids import random_id
+from ..errors import BatchWeaveError, corrupt, is_error
+from ..format.batch import TRAILER_BYTES, decode_metadata, decode_trailer, footer_check
+from ..format.keys import INTENT_PREFIX, OpeningIntent, batch_key, manifest_key, opening_intent_key, parse_intent_key
+from ..format.manifest import STATE_EPOCH, STATE_INCARNATION, STATE_LAST, STATE_SEQ, Manifest, NamespaceSpec, decode_table
+from ..store.object_store import Store
+from .draft import Draft, Stamp, encode_manifest
+from .head import Head
+from .stage import Holder, SilentFinding, closed, fenced, holds, stage_batches, stage_closing, stage_intents, stage_opening, stage_return
+from .step_index import BatchPlace, StepIndex
+
+_ATTEMPTS_MAX = 1_000
+_INTENTS_MAX = 16_000
+_OPEN_ROUNDS_MAX = 500
+
+
+class Intents(NamedTuple):
+    """What lies in the intent prefix."""
+
+    keys: dict[str, Any]
+    batches: list[list[Any]]
+    openings: list[OpeningIntent]
+
+
+NO_INTENTS = Intents({}, [], [])
+
+
+class Attempt(NamedTuple):
+    """How one attempt at a commit ended: committed, nothing, lost or unsettled. `manifest` is verified."""
+
+    outcome: str
+    manifest: Manifest
+    result: Any = None
+
+
+class Opening(NamedTuple):
+    """An opened producer: what it holds and where it goes on."""
+
+    holder: Holder
+    seq: int
+    resume_point: Any
+
+
+#: Changes a draft; gives (nothing is left to commit, result). May raise a refusal. Called again from every new base.
+Stage = Callable[[Draft, Any], "tuple[bool, Any]"]
+
+
+class Log:
+    """One process's view of one namespace."""
+
+    def __init__(self, store: Store, spec: NamespaceSpec, open_origin: Callable[[str], Store]) -> None:
+        self.store = store
+        self.spec = spec
+        self.head = Head(store, spec)
+        self.index = StepIndex(store, spec, open_origin)
+
+    def locate(self, manifest: Manifest, step: int) -> BatchPlace:
+        """The batch at a step of a verified manifest."""
+        return self.index.locate(manifest, step)
+
+    # Committing.
+
+    def commit(self, by: str, stage: Stage, prepare: Callable[[Manifest], Any] | None = None) -> tuple[Manifest, Any]:
+        """Tries until the change is in, or is refused. Gives the verified manifest that has it, and the stage's result."""
+        for lost in range(_ATTEMPTS_MAX):
+            attempt = self.attempt(by, stage, prepare)
+            if attempt.outcome in ("committed", "nothing"):
+                return attempt.manifest, attempt.result
+            # Full jitter: competitors that lost together must not meet again.
+            time.sleep(random.random() * min(2.0, 0.02 * 2 ** min(lost, 10)))
+        raise BatchWeaveError(
+            "CONTENDED",
+            f"{by} lost {_ATTEMPTS_MAX} commits in a row on {self.store.uri}. Commit less often, or use the cooperative "
+            "cadence.",
+            {"attempts": _ATTEMPTS_MAX},
+        )
+
+    def attempt(
+        self, by: str, stage: Stage, prepare: Callable[[Manifest], Any] | None = None, fresh: bool = True
+    ) -> Attempt:
+        """One attempt. Lost or unsettled, the newest verified manifest is loaded, and the caller tries again."""
+        base = self.head.jump() if fresh else self.head.newest()
+        while True:
+            prepared = prepare(base) if prepare else None
+            stamp = Stamp(random_id(), by, int(time.time() * 1_000), self.head.boundary.n)
+            draft = Draft(base, stamp)
+            refusal = None
+            done, result = True, None
+            try:
+                done, result = stage(draft, prepared)
+            except BatchWeaveError as error:
+                refusal = error
+            if not done:
+                break
+            if fresh:
+                if refusal:
+                    raise refusal
+                return Attempt("nothing", base, result)
+            # Concluding without a PUT needs a look of its own at the base, and the newest state there is.
+            base = self.head.jump()
+            fresh = True
+        following = draft.finish()
+        for key, data in draft.sealed:
+            self.store.put(key, data)
+        verdict = self._publish(following)
+        if verdict == "mine":
+            # Nothing is concluded before a look begun after the verdict.
+            if self.head.vouch(following):
+                return Attempt("committed", following, result)
+            # The boundary passed this version before it could be checked: real or a zombie. Producer state will tell.
+            return Attempt("unsettled", self.head.load())
+        if verdict == "other":
+            return Attempt("lost", self.head.jump())
+        return Attempt("unsettled", self.head.load())
+
+    def _publish(self, following: Manifest) -> str:
+        """THE COMMIT POINT: whoever creates manifest/N first decides what version N is. Gives mine, other or gone.
+
+        A crash before leaves orphans; a crash after leaves a committed batch whose producer learns of it from producer state.
+        """
+        key = manifest_key(following.version)
+        data = encode_manifest(following)
+        delay = 0.05
+        while True:
+            outcome = self.store.create(key, data)
+            if outcome == "created":
+                return "mine"
+            if outcome == "exists":
+                # An earlier request of this very attempt may have created it, whatever its answer said.
+                found = self.head.read(following.version)
+                if found is None:
+                    return "gone"
+                return "mine" if found.commit["id"] == following.commit["id"] else "other"
+            # Unknown: it may have landed, or may land minutes from now. Only the same bytes may be tried again.
+            time.sleep(delay * (0.5 + random.random()))
+            delay = min(2 * delay, 5.0)
+
+    def attempt_batches(
+        self, holder: Holder, batches: Sequence[list[Any]], intents: Intents = NO_INTENTS, fresh: bool = True
+    ) -> Attempt:
+        """One attempt at own batches and, with `intents`, everybody else's. Result: (verdicts of the own, carried)."""
+        wanted = [holder.producer, *(opening.producer for opening in intents.openings)]
+
+        def prepare(base: Manifest) -> dict[str, SilentFinding]:
+            return self._find_silent(base, wanted)
+
+        def stage(draft: Draft, returning: dict[str, SilentFinding]) -> tuple[bool, Any]:
+            verdicts: list[str] = []
+            returned = False
+            if batches:
+                # Even when its batches are in already: only state in a manifest, not in a table, acknowledges them.
+                returned = stage_return(draft, holder, returning.get(holder.producer))
+                verdicts = stage_batches(draft, self.spec, holder, batches)
+            carried = stage_intents(draft, self.spec, intents.batches, intents.openings, returning)
+            return carried == 0 and not returned and "staged" not in verdicts, (verdicts, carried)
+
+        return self.attempt(holder.producer, stage, prepare, fresh)
+
+    def list_intents(self) -> Intents:
+        """Lists the intents: one request per thousand. They are hints; what is not exactly one is skipped."""
+        keys: dict[str, Any] = {}
+        start_after, more, seen = "", True, 0
+        while more and seen < _INTENTS_MAX:
+            page, more = self.store.list(INTENT_PREFIX, start_after)
+            seen += len(page)
+            for key in page:
+                intent = parse_intent_key(self.spec.uuid, key)
+                if intent is not None:
+                    keys[key] = intent
+            if not page:
+                break
+            start_after = page[-1]
+        openings = [i for i in keys.values() if isinstance(i, OpeningIntent)]
+        batches = [batch for i in keys.values() if not isinstance(i, OpeningIntent) for batch in i]
+        return Intents(keys, batches, openings)
+
+    # Producers.
+
+    def open_producer(self, producer: str) -> Opening:
+        """Commits the next epoch with a new incarnation, fencing whoever held the id, and reads the resume point."""
+        incarnation = random_id()
+        manifest = self._open(producer, incarnation)
+        state = manifest.producers[producer]
+        holder = Holder(producer, state[STATE_EPOCH], incarnation)
+        for attempt in range(4):
+            try:
+                return Opening(holder, state[STATE_SEQ], self.read_resume_point(producer, state))
+            except BatchWeaveError as error:
+                # The state moved on without us, or the head names another place for it.
+                if not is_error(error, "MISSING_OBJECT") or attempt == 3:
+                    raise
+                newest = self.head.jump()
+                newer = newest.producers.get(producer)
+                if newer is None and (found := self._find_silent(newest, [producer]).get(producer)):
+                    newer = [*found.state[:STATE_LAST], {"table": found.table}, *found.state[5:]]
+                if newer is None or not holds(newer, holder.epoch, holder.incarnation):
+                    raise fenced(holder, newer) from None
+                state = newer
+        raise AssertionError
+
+    def _open(self, producer: str, incarnation: str) -> Manifest:
+        """One commit when nobody is in the way; who loses twice publishes an intent, and whoever commits next opens it."""
+        published: int | None = None
+        wait = 0.4
+        for round_number in range(_OPEN_ROUNDS_MAX):
+            intents = NO_INTENTS if published is None else self.list_intents()
+            wanted = [producer, *(opening.producer for opening in intents.openings)]
+
+            def stage(draft: Draft, silent: dict[str, SilentFinding]) -> tuple[bool, Any]:
+                if draft.closed and draft.producers.get(producer, [0, None])[STATE_INCARNATION] != incarnation:
+                    raise closed(draft.end)  # before an epoch is spent on somebody who could only be told at the first batch
+                done = stage_opening(draft, producer, incarnation, silent.get(producer))
+                if not done:
+                    stage_intents(draft, self.spec, intents.batches, intents.openings, silent)
+                return done, None
+
+            attempt = self.attempt(f"open {producer}", stage, lambda base: self._find_silent(base, wanted))
+            if attempt.outcome in ("committed", "nothing"):
+                return attempt.manifest
+            if round_number == 0:
+                time.sleep(0.1 * random.random())
+                continue
+            state = attempt.manifest.producers.get(producer)
+            before = state[STATE_EPOCH] if state else 0
+            if published != before and (state or not attempt.manifest.tables):
+                intent = OpeningIntent(producer, before, incarnation)
+                self.store.put(opening_intent_key(self.spec.uuid, intent), b"")
+                published = before
+            opened = self._wait_opened(producer, incarnation, wait * (0.5 + random.random()))
+            if opened:
+                return opened
+            wait = min(2 * wait, 8.0)
+        raise BatchWeaveError(
+            "CONTENDED",
+            f"Producer {producer} could not be opened on {self.store.uri}: every attempt lost to another commit. Try again.",
+            {"producer": producer},
+        )
+
+    def _wait_opened(self, producer: str, incarnation: str, wait: float) -> Manifest | None:
+        until = time.monotonic() + wait
+        pause = min(0.3, wait)
+        while True:
+            time.sleep(max(0.001, min(pause, until - time.monotonic())))
+            manifest = self.head.jump()
+            state = manifest.producers.get(producer)
+            if state and state[STATE_INCARNATION] == incarnation:
+                return manifest
+            if time.monotonic() >= until:
+                return None
+            pause *= 2
+
+    def _find_silent(self, base: Manifest, producers: Sequence[str]) -> dict[str, SilentFinding]:
+        """States of producers that are not inline, from the sealed tables of `base`, newest table first."""
+        absent = {p for p in producers if p not in base.producers}
+        found: dict[str, SilentFinding] = {}
+        for ref in reversed(base.tables):
+            if not absent:
+                break
+            table = self._read_table(ref)
+            for producer in [p for p in absent if p in table]:
+                state, point = table[producer]
+                found[producer] = SilentFinding(state, ref, point is not None)
+                absent.discard(producer)
+        return found
+
+    def _read_table(self, ref: list[Any]) -> dict[str, list[Any]]:
+        return self.index.read_object(self.store, self.spec.uuid, ref, decode_table)
+
+    def read_resume_point(self, producer: str, state: list[Any]) -> Any:
+        """The resume point of a producer state: in its last batch's footer, or in a table's copy. None: there is none."""
+        last = state[STATE_LAST]
+        if last == 0:
+            return None
+        if isinstance(last, dict):
+            return self._read_table(last["table"]).get(producer, [None, None])[1]
+        base, attempt, extent, size, check = last[:5]
+        epoch, incarnation = last[5:] if len(last) == 7 else (state[STATE_EPOCH], state[STATE_INCARNATION])
+        key = batch_key([producer, epoch, incarnation, state[STATE_SEQ] - 1, base, attempt], extent)
+        try:
+            return self._resume_point_in(key, size, check)
+        except BatchWeaveError as error:
+            # Bytes can also be damaged on their way: one more read before the object is called corrupt.
+            if not is_error(error, "CORRUPT"):
+                raise
+        return self._resume_point_in(key, size, check)
+
+    def _resume_point_in(self, key: str, size: int, check: int) -> Any:
+        trailer = decode_trailer(self._range(key, size - TRAILER_BYTES, TRAILER_BYTES), key, self.spec.uuid)
+        start = trailer.metadata_offset
+        footer = memoryview(self._range(key, start, size - start))
+        if footer_check(footer[trailer.table_offset - start :]) != check:
+            raise corrupt(key, "its footer does not match the commit")
+        return decode_metadata(footer[: trailer.metadata_length], key, trailer).get("resumePoint")
+
+    def _range(self, key: str, start: int, length: int) -> Any:
+        data = self.store.get_range(key, start, length) if start >= 0 else None
+        if data is None:
+            raise BatchWeaveError(
+                "MISSING_OBJECT", f"{key} holds a resume point and is not in {self.store.uri}. Restore it.", {"key": key}
+            )
+        return data
+
+    def close(self, drop_waiting: bool = False) -> Manifest:
+        """Closes the log: no batch after the current end, ever."""
+        return self.commit("close log", lambda draft, _: (stage_closing(draft, drop_waiting), None))[0]

@@ -1,0 +1,1 @@
+"""From append to an acknowledgement. Twin of src/producer."""

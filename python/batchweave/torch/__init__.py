@@ -1,0 +1,1 @@
+"""What torch, Lightning and transformers expect: data sets, loaders, callbacks. Has no twin."""

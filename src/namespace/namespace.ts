@@ -1,0 +1,329 @@
+/** A namespace handle: the log of batches behind one URI, and what users do with it. */
+import { strict as assert } from "node:assert";
+import { type CadenceSettings, createPublisher, type PublisherObserver } from "../cadence/index.js";
+import { type Consumer, type ConsumerSettings, type JobEnvironment, openConsumer } from "../consumer/index.js";
+import { assertName, type Cursor, type Grid, type LineageSample, type Manifest, type Order } from "../format/index.js";
+import {
+  commitMaxLag,
+  type FindNamespace,
+  type FindResult,
+  type FindSettings,
+  type ForkSettings,
+  findSample,
+  forkLog,
+  type LagSettings,
+  type LiveCheckpoint,
+  lagGate,
+  liveCheckpoints,
+  needsPins,
+  type OpenLog,
+  ReclaimLoop,
+  type ReclaimLoopObserver,
+  type ReclaimLoopSettings,
+  type ReclaimReport,
+  type ReclaimSettings,
+  readSamples,
+  reclaim,
+  registerCheckpoint,
+  releaseAbandonedPin,
+  releaseCheckpoint,
+  releasePins,
+  starvationWatch,
+  translateCursor,
+  type VerifyReport,
+  type VerifySettings,
+  verifyLog,
+} from "../lifecycle/index.js";
+import { type Log, laneNumber, type Takeover } from "../log/index.js";
+import type { Metrics } from "../observe/index.js";
+import { Producer, type ProducerObserver, type ProducerSettings } from "../producer/index.js";
+import type { CallOptions, ObjectStore } from "../store/index.js";
+import { consumerMetrics } from "./consumer-metrics.js";
+import { type InfoOptions, type NamespaceInfo, readInfo } from "./info.js";
+import { type BatchInfo, type BatchListing, inspectBatch, listBatches, readSlice } from "./inspect.js";
+import { lagMetrics, reclaimMetrics } from "./lifecycle-metrics.js";
+
+/** Options of {@link Namespace.producer}. */
+export interface ProducerOptions extends ProducerSettings {
+  /** Stable id; whoever opens it last holds it. In lanes order: `lane-0`, `lane-1`… */
+  readonly id: string;
+  /**
+   * False: refuse with FENCED when another process opens the id at the same time, instead of fencing it. `"when-quiet"`: also when the id was opened
+   * or wrote within the last 30 seconds, so that a job which is started twice by mistake does not fence itself.
+   */
+  readonly takeover?: Takeover | undefined;
+  readonly cadence?: CadenceSettings | undefined;
+  /** How the producer waits while it is `maxLag` steps ahead of the checkpoints. */
+  readonly lag?: LagSettings | undefined;
+  /** Told, in a sentence, when the producer begins to wait for a checkpoint. */
+  readonly onLagWait?: ((message: string) => void) | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Options of {@link Namespace.checkpoint}. */
+export interface CheckpointOptions {
+  /** One per training run, so that runs do not disturb each other. Default "default". */
+  readonly group?: string | undefined;
+  /** Release all but the newest so many of the group in the same commit. */
+  readonly keepLast?: number | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Options of {@link Namespace.consumer}. */
+export interface ConsumerOptions extends ConsumerSettings {
+  /** The training run this rank belongs to: where its checkpoints go unless they say otherwise. Default "default". */
+  readonly group?: string | undefined;
+  /** When a rank that waits for a step nobody may build gives up. */
+  readonly lag?: LagSettings | undefined;
+  /** Told, in a sentence, when this rank begins to wait for a step that no producer may build before a checkpoint is registered. */
+  readonly onLagWait?: ((message: string) => void) | undefined;
+  /** Rank 0 of the job also reclaims, for as long as its consumer is open. Default: nobody does. */
+  readonly reclaim?: ReclaimLoopSettings | boolean | undefined;
+  /** Where mesh and rank come from when they are not given. Default: the process's own environment. */
+  readonly environment?: JobEnvironment | undefined;
+  /** Ends the consumer: a pending and every later `next()` rejects with its reason. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** How a namespace reaches others: its ancestors, and the places it is forked to. */
+export interface Neighbours {
+  readonly openStore: (uri: string) => Promise<ObjectStore>;
+  readonly openLog: OpenLog;
+  readonly find: FindNamespace;
+  /** The store of a place where a namespace can be created; refuses one that is taken. */
+  readonly prepareTarget: (uri: string, options?: CallOptions) => Promise<ObjectStore>;
+  readonly open: (uri: string, options?: CallOptions) => Promise<Namespace>;
+}
+
+/** One namespace. Cheap; holds no connection and no lock. */
+export class Namespace {
+  readonly uri: string;
+  readonly metrics: Metrics;
+  readonly #log: Log;
+  readonly #neighbours: Neighbours | undefined;
+  #hasReleasedPins = false;
+
+  /** Without `neighbours` it cannot be forked, nor check other namespaces. */
+  constructor(uri: string, log: Log, metrics: Metrics, neighbours?: Neighbours) {
+    this.uri = uri;
+    this.metrics = metrics;
+    this.#log = log;
+    this.#neighbours = neighbours;
+  }
+
+  get uuid(): string {
+    return this.#log.spec.uuid;
+  }
+
+  get grid(): Grid {
+    return this.#log.spec.grid;
+  }
+
+  get order(): Order {
+    return this.#log.spec.order;
+  }
+
+  /** Opens a producer id, fencing whoever held it, and reads its resume point. */
+  async producer(options: ProducerOptions): Promise<Producer> {
+    const { id, takeover, cadence, lag, onLagWait, signal, ...settings } = options;
+    assertName(id, "Producer id");
+    const { order } = this.#log.spec;
+    if (order.kind === "lanes") laneNumber(id, order.lanes);
+    const opening = await this.#log.open(id, { signal, takeover });
+    const publisher = createPublisher(this.#log, cadence, this.#publisherMetrics());
+    const gate = lagGate(this.#log, lag, lagMetrics(this.metrics, id, onLagWait));
+    return new Producer({ log: this.#log, opening, publisher, observer: this.#producerMetrics(), gate }, settings);
+  }
+
+  /** Opens one rank's view of the log. Mesh and rank default to what the launcher of the job says in the environment. */
+  async consumer(options: ConsumerOptions = {}): Promise<Consumer> {
+    const { environment = process.env, signal, group, lag, onLagWait, reclaim: reclaiming, ...settings } = options;
+    const observer = consumerMetrics(this.metrics, this.grid);
+    const watch = starvationWatch(this.#log, lag, { onStarve: ({ message }) => onLagWait?.(message) });
+    const ended = new AbortController();
+    const consumer = await openConsumer(this.#log, settings, {
+      environment,
+      signal,
+      observer,
+      register: async (id, cursor, own) => {
+        await this.checkpoint(id, cursor, { group, ...own });
+      },
+      watchStarvation: (starvation, call) => watch({ ...starvation, group }, call),
+      onEnd: () => ended.abort(),
+      // A checkpoint of an ancestor goes on here, where its row is shared.
+      acceptCursor: (cursor) => translateCursor(this.#log.spec, cursor),
+    });
+    if (reclaiming && consumer.place.rank === 0) {
+      const stop = signal ? AbortSignal.any([signal, ended.signal]) : ended.signal;
+      // It ends with the consumer, by its signal; failed runs are told by the metrics and tried again.
+      this.watchReclaim(reclaiming === true ? {} : reclaiming, { signal: stop }).catch(() => {});
+    }
+    return consumer;
+  }
+
+  /**
+   * Registers a checkpoint: the data from `cursor` on stays until it is released. Every rank may call it with the same id and cursor;
+   * another cursor is CHECKPOINT_CONFLICT, an id that was released CHECKPOINT_RELEASED, a cursor below the trim RECLAIMED.
+   */
+  async checkpoint(id: string, cursor: Cursor | string, options: CheckpointOptions = {}): Promise<LiveCheckpoint> {
+    const { signal, ...request } = options;
+    return await registerCheckpoint(this.#log, { id, cursor, ...request }, { signal });
+  }
+
+  /** Releases a checkpoint: the next reclaim may delete what only it kept. */
+  async releaseCheckpoint(id: string, options: Omit<CheckpointOptions, "keepLast"> = {}): Promise<void> {
+    await releaseCheckpoint(this.#log, { id, group: options.group }, { signal: options.signal });
+  }
+
+  /** The live checkpoints, by group, the newest first. */
+  async checkpoints(options?: CallOptions): Promise<readonly LiveCheckpoint[]> {
+    return liveCheckpoints(await this.#log.head.jump(options), this.grid.rows);
+  }
+
+  /**
+   * Deletes what no reader, producer or fork needs any more: trims to the lowest live checkpoint, then removes trimmed batches, uploads
+   * that were never committed, unreferenced index objects and old manifests. With `dryRun` it only says exactly what would go, and why.
+   */
+  async reclaim(settings: ReclaimSettings = {}, options: CallOptions = {}): Promise<ReclaimReport> {
+    const report = await reclaim(this.#log, settings, { signal: options.signal });
+    if (report.dryRun) return report;
+    reclaimMetrics(this.metrics).onRun(report);
+    await this.#releaseOutlivedPins(report, options);
+    return report;
+  }
+
+  /** A fork that has trimmed everything it inherited gives its ancestors free. */
+  async #releaseOutlivedPins({ trim }: ReclaimReport, options: CallOptions): Promise<void> {
+    const { spec } = this.#log;
+    // Once per handle: an earlier process may have died before it got here.
+    if (this.#hasReleasedPins || !spec.fork || needsPins(spec, trim.after) || !this.#neighbours) return;
+    await releasePins(spec, spec.fork.origins, this.#neighbours.openLog, { ...options, unconfirmed: false });
+    this.#hasReleasedPins = true;
+  }
+
+  /** Reclaims again and again until the signal aborts, then rejects with its reason. A run that fails is told and tried again. */
+  async watchReclaim(
+    settings: ReclaimLoopSettings,
+    options: Pick<ReclaimLoopObserver, "onRun" | "onFailure"> & { readonly signal: AbortSignal },
+  ): Promise<never> {
+    const metrics = reclaimMetrics(this.metrics);
+    const observer: ReclaimLoopObserver = {
+      onRun: (report) => {
+        metrics.onRun(report);
+        this.#releaseOutlivedPins(report, options).catch((error) => options.onFailure?.(error));
+        options.onRun?.(report);
+      },
+      onFailure: (error) => {
+        metrics.onFailure(error);
+        options.onFailure?.(error);
+      },
+    };
+    return await new ReclaimLoop(this.#log, settings, observer).run(options.signal);
+  }
+
+  /**
+   * Makes a new namespace that shares this one's batches below step `at` (default: all), without copying them, minus the skipped ones. It has
+   * its own producers and steps from there on, and keeps what it shares alive here until it is deleted.
+   */
+  async fork(uri: string, settings: ForkSettings = {}, options: CallOptions = {}): Promise<Namespace> {
+    assert(this.#neighbours, "a namespace that was opened by its uri can be forked");
+    const { openLog, prepareTarget, open } = this.#neighbours;
+    const store = await prepareTarget(uri, options);
+    const parent = { log: this.#log, uri: this.uri };
+    const { env } = this.#log;
+    await forkLog({ parent, target: { uri, store }, env, openLog, signal: options.signal }, settings);
+    return await open(uri, options);
+  }
+
+  /** Removes what a fork that does not exist (any more) holds here; `info` and `verify` name it. Refused while the fork exists. */
+  async releaseFork(fork: string, options?: CallOptions): Promise<void> {
+    assert(this.#neighbours, "a namespace that was opened by its uri can find its forks");
+    await releaseAbandonedPin(this.#log, fork, this.#neighbours.find, options);
+  }
+
+  /** Walks everything live and proves every reference, checksum and sequence. With `repair` it removes what is provably unreachable. */
+  async verify(settings: VerifySettings = {}, options: CallOptions = {}): Promise<VerifyReport> {
+    const { openLog, find } = this.#neighbours ?? {};
+    return await verifyLog(this.#log, settings, { openLog, find, signal: options.signal });
+  }
+
+  /** The samples that the batch at a step was made of, in its order; undefined when its producer recorded none. */
+  async samples(step: number, options?: CallOptions): Promise<readonly LineageSample[] | undefined> {
+    return await readSamples(this.#log, await this.#log.head.jump(options), step, options);
+  }
+
+  /** The steps that held a sample. It reads the lineage of every step in the range. */
+  async find(sampleId: string, settings: FindSettings = {}, options?: CallOptions): Promise<FindResult> {
+    return await findSample(this.#log, await this.#log.head.jump(options), sampleId, settings, options);
+  }
+
+  /** Steps that producers may be ahead of the slowest group's newest checkpoint; undefined removes the limit. */
+  async setMaxLag(maxLag: number | undefined, options?: CallOptions): Promise<void> {
+    await commitMaxLag(this.#log, maxLag, options);
+  }
+
+  /** The state of the log at its head. */
+  async info(options?: InfoOptions): Promise<NamespaceInfo> {
+    return await readInfo(this.uri, this.#log, options);
+  }
+
+  /** The batches of the log in order, from step `from` up to, not including, `to`. */
+  batches(
+    range: { readonly from?: number | undefined; readonly to?: number | undefined } = {},
+    options?: CallOptions,
+  ): AsyncIterable<BatchListing> {
+    return listBatches(this.#log, range, options);
+  }
+
+  /** What the batch at a step is: who made it, where it is stored, and its slices without their bytes. */
+  async inspect(step: number, options?: CallOptions): Promise<BatchInfo> {
+    return await inspectBatch(this.#log, step, options);
+  }
+
+  /** The bytes of one slice, checked and decoded. */
+  async readSlice(
+    place: { readonly step: number; readonly row: number; readonly chunk: number },
+    options?: CallOptions,
+  ): Promise<Uint8Array> {
+    return await readSlice(this.#log, place, options);
+  }
+
+  /** Closes the log: no batch after the current end. Lanes: batches above a missing step are refused unless dropped. */
+  async close(
+    options: { readonly dropWaiting?: boolean | undefined; readonly signal?: AbortSignal | undefined } = {},
+  ): Promise<{ readonly end: number }> {
+    const manifest = await this.#log.close(options);
+    return { end: manifest.steps.end };
+  }
+
+  #publisherMetrics(): PublisherObserver {
+    const { metrics } = this;
+    return {
+      onAttempt({ outcome, fragileMs }) {
+        metrics.count("batchweave_commits_total", "Commit attempts by outcome.", 1, { outcome });
+        if (fragileMs !== undefined)
+          metrics.observeMs(
+            "batchweave_commit_window_seconds",
+            "From reading the base to the end of the PUT.",
+            fragileMs,
+          );
+      },
+    };
+  }
+
+  #producerMetrics(): ProducerObserver {
+    const { metrics } = this;
+    return {
+      onUpload: ({ bytes, durationMs }) => {
+        metrics.count("batchweave_uploaded_bytes_total", "Payload bytes uploaded.", bytes);
+        metrics.observeMs("batchweave_upload_seconds", "Time per batch upload.", durationMs);
+      },
+      onCommit: ({ latencyMs }) => {
+        metrics.count("batchweave_batches_committed_total", "Batches seen committed.");
+        metrics.observeMs("batchweave_commit_latency_seconds", "From accepted to seen committed.", latencyMs);
+      },
+    };
+  }
+}
+
+export type { Manifest };

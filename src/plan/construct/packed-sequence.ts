@@ -1,0 +1,116 @@
+/** One packed sequence: samples one after another, padding at the end, and everything a model needs to keep them apart. Pure. */
+import type { PreparedImage, PreparedSample } from "../load/prepared-sample.js";
+
+/** Fills padding, and labels that do not count. */
+export interface PackTokens {
+  /** Default 0. */
+  readonly padToken?: number | undefined;
+  /** Label where there is nothing to predict. Default -100. */
+  readonly ignoreLabel?: number | undefined;
+}
+
+/** Columns of one sequence of `length` slots. */
+export interface PackedSequence {
+  readonly tokens: Int32Array;
+  /** The next token of the same sample; `ignoreLabel` at its end, where that token's loss mask is 0 or an image has its place, and in padding. */
+  readonly labels: Int32Array;
+  readonly lossMask: Uint8Array;
+  /** From 0 in each sample. */
+  readonly positionIds: Int32Array;
+  /** 1, 2, … by sample; 0 in padding. */
+  readonly segmentIds: Int32Array;
+  /** Where each sample begins, where the padding begins, and the length: attention is computed between neighbours. */
+  readonly cuSeqlens: Int32Array;
+  readonly maxSeqlen: number;
+  /** Images with the slot of their first placeholder in this sequence. */
+  readonly images: readonly { readonly slot: number; readonly sample: number; readonly image: PreparedImage }[];
+}
+
+/** Packs samples into a sequence of `length` slots. They must fit. */
+export function packSequence(
+  samples: readonly PreparedSample[],
+  length: number,
+  settings: PackTokens = {},
+): PackedSequence {
+  const { padToken = 0, ignoreLabel = -100 } = settings;
+  const tokens = new Int32Array(length).fill(padToken);
+  const labels = new Int32Array(length).fill(ignoreLabel);
+  const lossMask = new Uint8Array(length);
+  const positionIds = new Int32Array(length);
+  const segmentIds = new Int32Array(length);
+  const bounds = [0];
+  const images: { slot: number; sample: number; image: PreparedImage }[] = [];
+  let at = 0;
+  let maxSeqlen = 0;
+  samples.forEach((sample, s) => {
+    const count = sample.tokens.length;
+    if (at + count > length) throw new RangeError(`${at + count} tokens do not fit into ${length} slots`);
+    tokens.set(sample.tokens, at);
+    const isTarget = targetsOf(sample);
+    for (let i = 0; i < count; i++) {
+      positionIds[at + i] = i;
+      segmentIds[at + i] = s + 1;
+      // The label of slot i is token i + 1, so it counts when that token does.
+      if (i + 1 >= count || isTarget[i + 1] === 0) continue;
+      labels[at + i] = sample.tokens[i + 1] as number;
+      lossMask[at + i] = 1;
+    }
+    for (const image of sample.images ?? []) images.push({ slot: at + image.at, sample: s, image });
+    maxSeqlen = Math.max(maxSeqlen, count);
+    at += count;
+    if (count > 0) bounds.push(at);
+  });
+  if (at < length) bounds.push(length);
+  const cuSeqlens = Int32Array.from(bounds);
+  return {
+    tokens,
+    labels,
+    lossMask,
+    positionIds,
+    segmentIds,
+    cuSeqlens,
+    maxSeqlen: Math.max(maxSeqlen, length - at),
+    images,
+  };
+}
+
+/** 1 for each token that is to be predicted: as its loss mask says, and never where an image has its place. */
+function targetsOf({ tokens, lossMask, images }: PreparedSample): Uint8Array {
+  const targets = lossMask ? Uint8Array.from(lossMask) : new Uint8Array(tokens.length).fill(1);
+  for (const image of images ?? []) targets.fill(0, image.at, image.at + image.tokens);
+  return targets;
+}
+
+/** How a sequence is cut for context parallelism. */
+export type ContextLayout = "contiguous" | "zigzag";
+
+/**
+ * The ranges of a sequence that chunk `c` of `chunks` holds. `contiguous`: one run; a reader with any layout can put runs together, zigzag
+ * too. `zigzag`: pieces c and 2 chunks - 1 - c of 2 chunks, for readers that take one chunk each.
+ */
+export function chunkRanges(
+  length: number,
+  chunks: number,
+  c: number,
+  layout: ContextLayout,
+): readonly (readonly [start: number, end: number])[] {
+  const pieces = layout === "zigzag" && chunks > 1 ? 2 * chunks : chunks;
+  const size = length / pieces;
+  const own = pieces === chunks ? [c] : [c, pieces - 1 - c];
+  return own.map((piece) => [piece * size, (piece + 1) * size] as const);
+}
+
+/** The part of a column that a chunk holds. */
+export function chunkOf<T extends Int32Array | Uint8Array>(
+  column: T,
+  ranges: readonly (readonly [number, number])[],
+): T {
+  const size = ranges.reduce((sum, [start, end]) => sum + end - start, 0);
+  const out = new (column.constructor as new (n: number) => T)(size);
+  let at = 0;
+  for (const [start, end] of ranges) {
+    out.set(column.subarray(start, end), at);
+    at += end - start;
+  }
+  return out;
+}

@@ -1,0 +1,105 @@
+/** Ready-made transforms: from text to tokens. The tokenizer is loaded once per thread. */
+import { readFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { importPeer } from "../peer.js";
+import { checkWhole, checkWord } from "../run/spec-check.js";
+import type { PreparedSample } from "./prepared-sample.js";
+import { type Placement, type Transform, transform } from "./transform.js";
+
+/** Which tokenizer: a Hugging Face `tokenizer.json`, an encoding of tiktoken, or plain UTF-8 bytes (no package needed). */
+export type TokenizerChoice =
+  | { readonly kind: "huggingface"; readonly file: string | URL }
+  | {
+      readonly kind: "tiktoken";
+      readonly encoding: "gpt2" | "r50k_base" | "p50k_base" | "p50k_edit" | "cl100k_base" | "o200k_base";
+    }
+  | { readonly kind: "bytes" };
+
+/** Settings of {@link tokenize}. */
+export interface TokenizeSettings {
+  readonly tokenizer: TokenizerChoice;
+  /** Field of the sample that holds the text. Default "text". */
+  readonly field?: string | undefined;
+  /** Token put before the text, and after it. */
+  readonly begin?: number | undefined;
+  readonly end?: number | undefined;
+  readonly at?: Placement | undefined;
+}
+
+type Encode = (text: string) => ArrayLike<number>;
+const encoders = new Map<string, Encode>();
+
+async function openEncoder(choice: TokenizerChoice): Promise<Encode> {
+  if (choice.kind === "bytes") return (text) => Buffer.from(text, "utf8");
+  if (choice.kind === "tiktoken") {
+    const { Tiktoken } = await importPeer<typeof import("js-tiktoken/lite")>("js-tiktoken/lite", "tiktoken encodings");
+    const ranks = await importPeer<{ default: ConstructorParameters<typeof Tiktoken>[0] }>(
+      `js-tiktoken/ranks/${choice.encoding}`,
+      "tiktoken encodings",
+    );
+    const encoding = new Tiktoken(ranks.default);
+    return (text) => encoding.encode(text, [], []);
+  }
+  const { Tokenizer } = await importPeer<typeof import("@huggingface/tokenizers")>(
+    "@huggingface/tokenizers",
+    "Hugging Face tokenizers",
+  );
+  const file = String(choice.file);
+  const path = file.startsWith("file:") ? fileURLToPath(file) : file;
+  const json = JSON.parse(await readFile(path, "utf8")) as object;
+  // Names of special tokens; a tokenizer without them has none.
+  const config = await readFile(join(dirname(path), "tokenizer_config.json"), "utf8").then(
+    (text) => JSON.parse(text) as object,
+    () => ({}),
+  );
+  const tokenizer = new Tokenizer(json as never, config as never);
+  return (text) => tokenizer.encode(text, { add_special_tokens: false } as never).ids;
+}
+
+/** The function behind {@link tokenize}: keeps the sample's other fields and adds `tokens`. Async only until its tokenizer is loaded. */
+export function tokenizeText(
+  value: Readonly<Record<string, unknown>>,
+  settings: TokenizeSettings,
+): PreparedSample | Promise<PreparedSample> {
+  const key = keyOf(settings.tokenizer);
+  const encode = encoders.get(key);
+  if (encode) return tokenizeWith(encode, value, settings);
+  return openEncoder(settings.tokenizer).then((opened) => {
+    encoders.set(key, opened);
+    return tokenizeWith(opened, value, settings);
+  });
+}
+
+function keyOf(choice: TokenizerChoice): string {
+  if (choice.kind === "bytes") return "bytes";
+  return choice.kind === "tiktoken" ? choice.encoding : String(choice.file);
+}
+
+function tokenizeWith(
+  encode: Encode,
+  value: Readonly<Record<string, unknown>>,
+  settings: TokenizeSettings,
+): PreparedSample {
+  const { field = "text", begin, end } = settings;
+  const text = value[field];
+  if (typeof text !== "string") throw new TypeError(`the field ${field} is not text`);
+  const ids = encode(text);
+  const [before, after] = [begin === undefined ? [] : [begin], end === undefined ? [] : [end]];
+  const tokens = new Int32Array(before.length + ids.length + after.length);
+  tokens.set(before, 0);
+  tokens.set(ids, before.length);
+  tokens.set(after, before.length + ids.length);
+  const { [field]: _, ...rest } = value;
+  return { ...rest, tokens };
+}
+
+/** Text to tokens. */
+export function tokenize(settings: TokenizeSettings): Transform {
+  const { at, ...options } = settings;
+  const { tokenizer, begin, end } = options;
+  checkWord("tokenizer.kind", tokenizer?.kind, ["huggingface", "tiktoken", "bytes"]);
+  for (const [name, token] of Object.entries({ begin, end })) if (token !== undefined) checkWhole(name, token);
+  const plain = tokenizer.kind === "huggingface" ? { ...tokenizer, file: String(tokenizer.file) } : tokenizer;
+  return transform(new URL("./tokenize.js", import.meta.url), "tokenizeText", { ...options, tokenizer: plain }, { at });
+}

@@ -1,0 +1,98 @@
+/** Transforms: plain functions in a module, named by it, so that a worker thread can find them too. */
+import { importPeer } from "../peer.js";
+
+/** What a transform is told besides the value. */
+export interface TransformContext {
+  readonly source: string;
+  readonly id: string;
+}
+
+/** A transform as a user writes it: no state, the same answer for the same input. May be async. */
+export type TransformFunction<In = unknown, Out = unknown, Options = unknown> = (
+  value: In,
+  options: Options,
+  context: TransformContext,
+) => Out | Promise<Out>;
+
+/**
+ * Where a transform runs. `loader`: before planning, the default. `constructor`: after planning, so that buffers hold the smaller input.
+ * `consumer`: not at all here; the slice carries the input and says what is left to do. The later ones must leave lengths alone.
+ */
+export type Placement = "loader" | "constructor" | "consumer";
+
+/** A transform in a pipeline: where its function is, and what it is given. Plain data. */
+export interface Transform {
+  /** URL of the module. */
+  readonly module: string;
+  /** Name of the export. */
+  readonly name: string;
+  /** Given to every call; must survive structured cloning. */
+  readonly options: unknown;
+  readonly at: Placement;
+}
+
+/**
+ * Names a transform: `transform(import.meta.resolve("./clean.js"), "clean", { lower: true })`. The options are the function's second argument.
+ */
+export function transform(
+  module: string | URL,
+  name: string,
+  options: unknown = {},
+  settings: { readonly at?: Placement | undefined } = {},
+): Transform {
+  return { module: String(module), name, options, at: settings.at ?? "loader" };
+}
+
+/** The same transform somewhere else. */
+export function placed(given: Transform, at: Placement): Transform {
+  return { ...given, at };
+}
+
+const loaded = new Map<string, Promise<Record<string, unknown>>>();
+
+/** The function behind a transform. A module in TypeScript is loaded through tsx. */
+export async function loadTransform({ module, name }: Pick<Transform, "module" | "name">): Promise<TransformFunction> {
+  let promise = loaded.get(module);
+  if (!promise) {
+    promise = importModule(module);
+    loaded.set(module, promise);
+  }
+  const found = (await promise)[name];
+  if (typeof found !== "function") throw new TypeError(`${module} exports no function ${name}`);
+  return found as TransformFunction;
+}
+
+let typescript: Promise<unknown> | undefined;
+
+/** Both kinds: a `.ts` file whose package does not say `"type": "module"` is CommonJS. */
+async function registerTypeScript(): Promise<void> {
+  const what = "Modules in TypeScript";
+  const cjs = await importPeer<typeof import("tsx/cjs/api")>("tsx/cjs/api", what);
+  const esm = await importPeer<typeof import("tsx/esm/api")>("tsx/esm/api", what);
+  cjs.register();
+  esm.register();
+}
+
+/** Imports a module by URL; TypeScript through tsx, the one loader that is named for it. */
+export async function importModule(module: string): Promise<Record<string, unknown>> {
+  if (/\.[cm]?tsx?$/.test(module)) {
+    // Registered for the whole process, not for one import: a pipeline must see the same classes as whoever runs it.
+    typescript ??= registerTypeScript();
+    await typescript;
+  }
+  const found = (await import(module)) as Record<string, unknown>;
+  const inner = found["default"] as Record<string, unknown> | undefined;
+  // What was an ES module before it was compiled to CommonJS has its exports one level down.
+  return inner?.["__esModule"] === true ? inner : found;
+}
+
+/** Bytes a value takes, about: what is copied when it moves. */
+export function sizeOf(value: unknown): number {
+  if (typeof value === "string") return value.length;
+  if (typeof value !== "object" || value === null) return 8;
+  if (ArrayBuffer.isView(value) || value instanceof ArrayBuffer) return value.byteLength;
+  let sum = 0;
+  if (Array.isArray(value)) for (const item of value) sum += sizeOf(item);
+  else for (const key in value) sum += key.length + sizeOf((value as Record<string, unknown>)[key]);
+  return sum;
+}

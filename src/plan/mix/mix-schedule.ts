@@ -1,0 +1,153 @@
+/** Which share of a batch each source gets, and how that changes while training goes on. Pure, but for a callback of the user's. */
+import { BatchWeaveError } from "../../index.js";
+
+/** Shares by source name; any positive scale. A source that is not named gets nothing. */
+export type Weights = Readonly<Record<string, number>>;
+
+/** What a schedule counts. `substep`: parts of a step, so that shares change within a batch. */
+export type MixGranularity = "epoch" | "step" | "substep";
+
+/** Where in the training a draw is made. */
+export interface MixContext {
+  readonly step: number;
+  /** `step`, `step / stepsPerEpoch` or `step` and a fraction, by the schedule's granularity. */
+  readonly position: number;
+  /** What the pipeline was told about the training, such as its loss. */
+  readonly metrics: Readonly<Record<string, number>>;
+}
+
+/** A mixing schedule. Phases are what reports are broken down by, and where rounding starts afresh. */
+export interface MixSchedule {
+  readonly kind: "static" | "staged" | "warm-up" | "callback";
+  readonly by: MixGranularity;
+  readonly stepsPerEpoch: number;
+  readonly substeps: number;
+  /** Names of all phases. */
+  readonly phases: readonly string[];
+  phaseAt(position: number): number;
+  weightsAt(context: MixContext): Weights;
+}
+
+/** Settings every schedule takes. */
+export interface MixSettings {
+  /** Default "step". */
+  readonly by?: MixGranularity | undefined;
+  /** With `by: "epoch"`: how many steps make one. */
+  readonly stepsPerEpoch?: number | undefined;
+  /** With `by: "substep"`: parts of a step. Default 8. */
+  readonly substeps?: number | undefined;
+}
+
+/** One stage of {@link stagedMix}. */
+export interface MixStage {
+  /** First position (step, epoch or substep fraction) of the stage. */
+  readonly from: number;
+  readonly weights: Weights;
+  readonly name?: string | undefined;
+}
+
+type Shape = Pick<MixSchedule, "kind" | "phases" | "phaseAt" | "weightsAt">;
+
+function schedule(shape: Shape, settings: MixSettings): MixSchedule {
+  const { by = "step", stepsPerEpoch = 1, substeps = 8 } = settings;
+  if (by === "epoch" && settings.stepsPerEpoch === undefined)
+    throw new BatchWeaveError(
+      "INVALID_ARGUMENT",
+      'A mix by "epoch" needs stepsPerEpoch: how many steps make an epoch.',
+    );
+  for (const [name, value] of Object.entries({ stepsPerEpoch, substeps })) {
+    if (!Number.isSafeInteger(value) || value < 1)
+      throw new BatchWeaveError("INVALID_ARGUMENT", `${name} must be a whole number of at least 1, not ${value}.`);
+  }
+  return { ...shape, by, stepsPerEpoch, substeps: by === "substep" ? substeps : 1 };
+}
+
+/** The same shares throughout. */
+export function staticMix(weights: Weights, settings: MixSettings = {}): MixSchedule {
+  assertWeights(weights);
+  return schedule({ kind: "static", phases: ["all"], phaseAt: () => 0, weightsAt: () => weights }, settings);
+}
+
+/** Shares that switch at given positions: staged training, curricula. */
+export function stagedMix(stages: readonly MixStage[], settings: MixSettings = {}): MixSchedule {
+  stages.forEach(({ from, weights }, i) => {
+    assertWeights(weights);
+    const previous = stages[i - 1];
+    if (previous ? from > previous.from : from === 0) return;
+    throw new BatchWeaveError(
+      "INVALID_ARGUMENT",
+      `Stage ${i} of the mix starts at ${from}: the first stage starts at 0 and each later one after the one before it.`,
+      { stage: i, from },
+    );
+  });
+  if (stages.length === 0) throw new BatchWeaveError("INVALID_ARGUMENT", "A staged mix needs at least one stage.");
+  const phaseAt = (position: number): number => {
+    let phase = 0;
+    while (phase + 1 < stages.length && (stages[phase + 1] as MixStage).from <= position) phase++;
+    return phase;
+  };
+  return schedule(
+    {
+      kind: "staged",
+      phases: stages.map(({ name, from }) => name ?? `from ${from}`),
+      phaseAt,
+      weightsAt: ({ position }) => (stages[phaseAt(position)] as MixStage).weights,
+    },
+    settings,
+  );
+}
+
+/** Shares that move in a straight line from one mixture to another over the first `over` positions. */
+export function warmUpMix(
+  ramp: { readonly from: Weights; readonly to: Weights; readonly over: number },
+  settings: MixSettings = {},
+): MixSchedule {
+  const { from, to, over } = ramp;
+  assertWeights(from);
+  assertWeights(to);
+  const [a, b] = [shares(from), shares(to)];
+  const names = [...new Set([...Object.keys(a), ...Object.keys(b)])];
+  return schedule(
+    {
+      kind: "warm-up",
+      phases: ["warm-up", "after"],
+      phaseAt: (position) => (position < over ? 0 : 1),
+      weightsAt: ({ position }) => {
+        const t = Math.min(1, position / over);
+        return Object.fromEntries(names.map((name) => [name, (1 - t) * (a[name] ?? 0) + t * (b[name] ?? 0)]));
+      },
+    },
+    settings,
+  );
+}
+
+/**
+ * Shares decided while training goes on, from metrics such as the loss of each source. What the callback returned is stored with the batch
+ * it was used for, so that the batch can be made again, bit for bit, whatever the callback would say then.
+ */
+export function callbackMix(weightsAt: (context: MixContext) => Weights, settings: MixSettings = {}): MixSchedule {
+  return schedule({ kind: "callback", phases: ["all"], phaseAt: () => 0, weightsAt }, settings);
+}
+
+function shares(weights: Weights): Record<string, number> {
+  const sum = Object.values(weights).reduce((a, b) => a + b, 0);
+  return Object.fromEntries(Object.entries(weights).map(([name, weight]) => [name, weight / sum]));
+}
+
+/** Refuses weights that are not numbers of at least 0 with one above it. */
+export function assertWeights(weights: Weights): void {
+  const values = Object.values(weights);
+  if (values.every((w) => Number.isFinite(w) && w >= 0) && values.some((w) => w > 0)) return;
+  throw new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    `The weights ${JSON.stringify(weights)} are not numbers of at least 0 with one above it.`,
+    { weights },
+  );
+}
+
+/** The position of draw `i` of `count` in `step`. */
+export function mixPosition(schedule: MixSchedule, step: number, i = 0, count = 1): number {
+  if (schedule.by === "epoch") return Math.floor(step / schedule.stepsPerEpoch);
+  if (schedule.by === "step") return step;
+  return step + Math.floor((i * schedule.substeps) / count) / schedule.substeps;
+}

@@ -1,0 +1,331 @@
+/**
+ * One lane's planner: the next batch from the state after the last. Every batch is a function of the pipeline, the seed, the lane and the
+ * state, so that a replacement which starts from a resume point makes the very batches its predecessor would have made.
+ */
+import { BatchWeaveError, type Env, type LineageSample } from "../../index.js";
+import { FillBins } from "../graph/fill-bins.js";
+import type { LoadPlan } from "../graph/load-plan.js";
+import type { Fault } from "../load/fault.js";
+import { attemptsOf, stopFor } from "../load/fault.js";
+import { asPrepared, type PreparedSample } from "../load/prepared-sample.js";
+import type { SampleMeta } from "../load/sample-meta.js";
+import type { FigureCounter } from "../load/source-figures.js";
+import { type LoadedSample, SourceLoader } from "../load/source-loader.js";
+import type { ChainOutput } from "../load/transform-chain.js";
+import type { TransformPool } from "../load/transform-pool.js";
+import { mixPosition, type Weights } from "../mix/mix-schedule.js";
+import { FillSelector, SampleSelector, type Selection, type SelectionParts } from "../mix/sample-selection.js";
+import type { ShardPool } from "../source/shard-pool.js";
+import { SourceCursor } from "../source/source-cursor.js";
+import { decodeLaneState, encodeLaneState, type LaneState } from "./lane-state.js";
+import type { ResolvedPipeline } from "./pipeline.js";
+
+/** What is stored with each batch besides its slices: who looks at a batch finds how it came about. */
+export interface BatchNotes {
+  readonly step: number;
+  readonly phase: string;
+  /** What a mix callback decided; making the batch again uses it instead of asking. */
+  readonly mix?: Weights | undefined;
+  readonly samples: number;
+  readonly tokens: number;
+  readonly slots: number;
+  /** Max / mean cost over ranks and microbatches, as samples arrived and as planned. */
+  readonly imbalance: { readonly before: LoadPlan["before"]; readonly after: LoadPlan["after"] };
+  /** Samples, or rests of shards, that were left out or cut on the way; the first hundred by name. */
+  readonly faults?: readonly Fault[] | undefined;
+  readonly faultsMore?: number | undefined;
+}
+
+/** A batch that is ready to be appended. */
+export interface PlannedBatch {
+  readonly seq: number;
+  readonly step: number;
+  readonly slices: readonly Uint8Array[];
+  readonly lineage: readonly LineageSample[];
+  readonly resumePoint: unknown;
+  readonly notes: BatchNotes;
+  readonly faults: readonly Fault[];
+  readonly plans: { readonly backbone: LoadPlan; readonly encoder?: LoadPlan | undefined };
+}
+
+/** Components of a {@link LanePlanner}; shards and threads are shared by the lanes of a process. */
+export interface LaneParts {
+  readonly pipeline: ResolvedPipeline;
+  readonly shards: ShardPool;
+  readonly pool: TransformPool;
+  readonly env: Env;
+  readonly counters: readonly FigureCounter[];
+}
+
+/** Faults named in a batch's notes at most; lineage names them all. */
+const faultsNamedMax = 100;
+
+/** Makes the batches of one lane, one after another. */
+export class LanePlanner {
+  readonly #parts: LaneParts;
+  readonly #lane: number;
+  readonly #lanes: number;
+  readonly #selector: SampleSelector | FillSelector;
+  #seq: number;
+  #positions: LaneState["positions"];
+  #debt: readonly number[];
+
+  /** `part`: lane k of K, or part k of K producers in commit order. */
+  constructor(parts: LaneParts, part: { readonly lane: number; readonly lanes: number }, resumePoint?: unknown) {
+    const { pipeline, shards, pool, env, counters } = parts;
+    const { sources, seed, batch, mix, fingerprint, spec } = pipeline;
+    this.#parts = parts;
+    this.#lane = part.lane;
+    this.#lanes = part.lanes;
+    const state =
+      resumePoint === undefined || resumePoint === null
+        ? undefined
+        : decodeLaneState(resumePoint, fingerprint, part.lane, part.lanes);
+    this.#seq = state?.seq ?? 0;
+    this.#positions = state?.positions ?? sources.map(() => undefined);
+    this.#debt = state?.debt ?? [];
+    const { samplesMax = 64, bytesMax = 8_388_608 } = spec.buffers ?? {};
+    const settings = {
+      bufferSamplesMax: samplesMax,
+      bufferBytesMax: bytesMax,
+      tokensMax: spec.construct.seqLength,
+      vocabSize: spec.construct.vocabSize,
+      tooLong: spec.construct.tooLong ?? "truncate",
+    };
+    const loaders = sources.map((source, i) => {
+      const cursor = new SourceCursor(source, shards, env, { seed, ...part }, this.#positions[i]);
+      return new SourceLoader({ source, cursor, pool, env, counter: counters[i] as FigureCounter }, settings);
+    });
+    const selection: SelectionParts = { names: sources.map(({ name }) => name), loaders, mix, seed, env };
+    const owed = { at: state?.owedAt ?? 0, owed: state?.owed ?? [] };
+    this.#selector =
+      "samples" in batch
+        ? new SampleSelector(selection, batch.samples, owed)
+        : new FillSelector(
+            selection,
+            { slots: this.#bins() * spec.construct.seqLength, lookahead: batch.lookahead ?? 8 },
+            owed,
+          );
+  }
+
+  /** The step of the next batch. In commit order it is where the batch would be if all producers kept pace. */
+  get nextStep(): number {
+    return this.#seq * this.#lanes + this.#lane;
+  }
+
+  get nextSeq(): number {
+    return this.#seq;
+  }
+
+  #bins(): number {
+    const { graphs } = this.#parts.pipeline;
+    const { tree, microbatches = 1, sequences = 1 } = graphs.backbone.place;
+    return tree.nodesAt(graphs.backbone.nodes.axis).length * microbatches * sequences;
+  }
+
+  /**
+   * The next batch; undefined when the sources have ended. `recorded`: the weights that were stored with the batch, when it is made again.
+   * With `isFiller` the batch may be empty: padding for a lane whose sources ended before those of others.
+   */
+  async next(
+    options: {
+      readonly recorded?: Weights | undefined;
+      readonly isFiller?: boolean | undefined;
+      readonly signal?: AbortSignal | undefined;
+    } = {},
+  ): Promise<PlannedBatch | undefined> {
+    const { pipeline } = this.#parts;
+    const { graphs, capacity, spec, mix } = pipeline;
+    const step = this.nextStep;
+    const bins = new FillBins(this.#bins(), capacity, spec.construct.packing ?? "best-fit", graphs.backbone.nodes.cost);
+    const metrics = mix.kind === "callback" && !options.recorded ? ((await spec.metrics?.(step)) ?? {}) : {};
+    const context = { metrics, recorded: options.recorded };
+    const selection =
+      this.#selector instanceof SampleSelector
+        ? await this.#selector.select(step, bins, this.#debt, context, options.signal)
+        : await this.#selector.select(step, bins, context, options.signal);
+    if (selection.samples.length === 0 && selection.faults.length === 0 && !options.isFiller) {
+      if (selection.debt.some((count) => count > 0)) throw tooMany(step, pipeline);
+      return undefined;
+    }
+    this.#positions = this.#positions.map((position, i) => selection.positions.get(i) ?? position);
+    this.#debt = selection.debt;
+    this.#assertDebt(step);
+    const { kept, start, faults } = await this.#finish(selection, bins.assignment);
+    return this.#build(step, kept, start, [...selection.faults, ...faults], selection.decided);
+  }
+
+  #assertDebt(step: number): void {
+    const debt = this.#debt.reduce((a, b) => a + b, 0);
+    const perStep = this.#selector instanceof SampleSelector ? this.#selector.perStep : Infinity;
+    if (debt > 4 * perStep) throw tooMany(step, this.#parts.pipeline);
+  }
+
+  /** Transforms that were put off until a sample is chosen. What fails here leaves the batch, recorded. */
+  async #finish(
+    { samples }: Selection,
+    assignment: Int32Array,
+  ): Promise<{ kept: LoadedSample[]; start: Int32Array; faults: Fault[] }> {
+    const { pool, pipeline, counters } = this.#parts;
+    const { vocabSize } = pipeline.spec.construct;
+    const outputs = new Array<ChainOutput | undefined>(samples.length);
+    await Promise.all(
+      pipeline.sources.map(async (source, s) => {
+        const transforms = source.settings.transforms ?? [];
+        const chain = transforms.filter(({ at }) => at === "constructor");
+        const members =
+          chain.length === 0 ? [] : [...samples.keys()].filter((i) => samples[i]?.meta.source === source.name);
+        if (members.length === 0) return;
+        const inputs = members.map((i) => ({
+          source: source.name,
+          id: samples[i]?.meta.id as string,
+          value: samples[i]?.value,
+        }));
+        const results = await pool.run(chain, inputs);
+        const first = transforms.findIndex(({ at }) => at === "constructor");
+        results.forEach((output, k) => {
+          outputs[members[k] as number] = output;
+          (counters[s] as FigureCounter).transformMs += output.ms;
+          if (output.error === undefined) counters[s]?.addStages(first, output.bytes);
+        });
+      }),
+    );
+    const [kept, start, faults]: [LoadedSample[], number[], Fault[]] = [[], [], []];
+    samples.forEach((sample, i) => {
+      const output = outputs[i];
+      const value = output ? finished(output, sample.meta, vocabSize) : sample.value;
+      if ("garbage" in value) {
+        const { source, id } = sample.meta;
+        const fault: Fault = { source, id, stage: "transform", reason: value.garbage, attempts: 1 };
+        const { settings } = pipeline.sources.find(({ name }) => name === source) as (typeof pipeline.sources)[number];
+        if (!attemptsOf(settings).isSkipped) throw stopFor(fault);
+        faults.push(fault);
+        return;
+      }
+      kept.push({ ...sample, value });
+      start.push(assignment[i] as number);
+    });
+    return { kept, start: Int32Array.from(start), faults };
+  }
+
+  #build(
+    step: number,
+    samples: readonly LoadedSample[],
+    start: Int32Array,
+    faults: readonly Fault[],
+    decided: Weights | undefined,
+  ): PlannedBatch {
+    const { pipeline } = this.#parts;
+    const { graphs, construct, spec, mix, sources } = pipeline;
+    const values = samples.map(({ value }) => value);
+    const backbone = graphs.backbone.plan(
+      samples.map(({ meta }) => meta),
+      start,
+    );
+    const images = graphs.encoder ? imagesOf(samples) : [];
+    const encoder =
+      graphs.encoder && images.length > 0 ? graphs.encoder.plan(images.map(({ meta }) => meta)) : undefined;
+    const encoded = encoder && encoderValues(encoder, images);
+    const deferred = Object.fromEntries(
+      sources.map(({ name, settings }) => [name, (settings.transforms ?? []).filter(({ at }) => at === "consumer")]),
+    );
+    const slices = construct.build({
+      plan: backbone,
+      values,
+      encoder: encoder && { plan: encoder, values: encoded as PreparedSample[] },
+      deferred,
+    });
+    const seq = this.#seq++;
+    const more = faults.length - faultsNamedMax;
+    const notes: BatchNotes = {
+      step,
+      phase: mix.phases[mix.phaseAt(mixPosition(mix, step))] ?? "all",
+      samples: samples.length,
+      tokens: samples.reduce((sum, { meta }) => sum + meta.tokens, 0),
+      slots: this.#bins() * spec.construct.seqLength,
+      imbalance: { before: backbone.before, after: backbone.after },
+      ...(decided ? { mix: decided } : {}),
+      ...(faults.length > 0 ? { faults: faults.slice(0, faultsNamedMax) } : {}),
+      ...(more > 0 ? { faultsMore: more } : {}),
+    };
+    return {
+      seq,
+      step,
+      slices,
+      lineage: lineageOf(backbone, faults, spec.namespace.grid.chunks),
+      resumePoint: encodeLaneState(this.#state(), pipeline.fingerprint),
+      notes,
+      faults,
+      plans: { backbone, encoder },
+    };
+  }
+
+  #state(): LaneState {
+    return {
+      seq: this.#seq,
+      lane: this.#lane,
+      lanes: this.#lanes,
+      positions: this.#positions,
+      owed: this.#selector.owed,
+      owedAt: this.#selector.owedAt,
+      debt: this.#debt,
+    };
+  }
+}
+
+/** What a transform in the constructor made of a sample: its place in a sequence was given away before, so its length must be the same. */
+function finished(
+  { value, error }: ChainOutput,
+  { source, id, tokens }: SampleMeta,
+  vocabSize: number | undefined,
+): PreparedSample | { readonly garbage: string } {
+  if (error !== undefined) return { garbage: error };
+  const checked = asPrepared(value, { source, id, vocabSize });
+  if ("garbage" in checked || checked.tokens.length === tokens) return checked;
+  return {
+    garbage: `it has ${checked.tokens.length} tokens after the transforms in the constructor and had ${tokens} before`,
+  };
+}
+
+function tooMany(step: number, { batch, spec }: ResolvedPipeline): BatchWeaveError {
+  const draws = "samples" in batch ? batch.samples : 0;
+  return new BatchWeaveError(
+    "LIMIT",
+    `At step ${step} more draws are left over than four batches take: ${draws} samples a batch do not fit into its sequences of ${spec.construct.seqLength} tokens. Take fewer samples, or more microbatches.`,
+    { step, samples: draws },
+  );
+}
+
+/** Each image as a unit of its own. */
+function imagesOf(samples: readonly LoadedSample[]): { readonly meta: SampleMeta; readonly value: PreparedSample }[] {
+  return samples.flatMap(({ meta, value }) =>
+    (value.images ?? []).map((image, k) => ({
+      meta: { source: meta.source, id: `${meta.id}#${k}`, tokens: image.tokens, images: [image.tokens] },
+      value: { tokens: [], images: [image] },
+    })),
+  );
+}
+
+/** Values in the order of the plan's samples: a graph that selects has left some out. */
+function encoderValues(
+  plan: LoadPlan,
+  images: readonly { readonly meta: SampleMeta; readonly value: PreparedSample }[],
+): PreparedSample[] {
+  const byMeta = new Map(images.map(({ meta, value }) => [meta, value]));
+  return plan.samples.map((meta) => byMeta.get(meta) as PreparedSample);
+}
+
+/** Samples in the order of rows and bins; what was left out follows, without a row and without tokens. */
+function lineageOf(plan: LoadPlan, faults: readonly Fault[], chunks: number): LineageSample[] {
+  const perRow = plan.axis === "dp" ? 1 : chunks;
+  const placed = plan.buckets.flatMap(({ bins }, b) =>
+    bins.flatMap((bin) =>
+      bin.samples.map((i): LineageSample => {
+        const { source, id, tokens } = plan.samples[i] as SampleMeta;
+        return { source, id, tokens, row: Math.floor(b / perRow) };
+      }),
+    ),
+  );
+  const isGone = (fault: Fault): boolean => !(fault.stage === "length" && fault.reason.endsWith("truncated"));
+  return [...placed, ...faults.filter(isGone).map(({ source, id }): LineageSample => ({ source, id, tokens: 0 }))];
+}

@@ -1,0 +1,179 @@
+/** A pipeline in one file: what its author writes, and the same checked and resolved. */
+import { BatchWeaveError, type Env, type Grid, isBatchWeaveError, type Mesh, type StoreSettings } from "../../index.js";
+import { type ConstructSettings, DataConstructor } from "../construct/data-constructor.js";
+import type { PackingMethod } from "../construct/packing.js";
+import type { BinCapacity } from "../graph/bin-loads.js";
+import { DGraph } from "../graph/dgraph.js";
+import { ClientPlaceTree } from "../graph/place-tree.js";
+import type { TooLong } from "../load/source-loader.js";
+import type { TransformPoolSettings } from "../load/transform-pool.js";
+import { type MixSchedule, staticMix } from "../mix/mix-schedule.js";
+import { hash32 } from "../mix/random.js";
+import type { ShardPoolSettings } from "../source/shard-pool.js";
+import { type ResolvedSource, resolveSource, type Source } from "../source/source.js";
+import { checkShape } from "./spec-check.js";
+
+/** Graphs of a batch: the backbone's, and another for an encoder that is balanced on its own. */
+export interface StrategyGraphs {
+  readonly backbone: DGraph;
+  readonly encoder?: DGraph | undefined;
+}
+
+/** Describes what happens to samples, from a graph over the pipeline's mesh and capacities. Called once; the graph is carried out for each batch. */
+export type Strategy = (graph: DGraph) => DGraph | StrategyGraphs;
+
+/** How many samples a batch takes. */
+export type BatchSize =
+  /** Exactly so many draws a step; the mix is in samples, and exact. */
+  | { readonly samples: number }
+  /** As many as fit; the mix is in tokens. `lookahead`: samples that may be found too long before the batch is closed. Default 8. */
+  | { readonly fill: "tokens"; readonly lookahead?: number | undefined };
+
+/** Where a pipeline writes. */
+export interface PipelineNamespace {
+  readonly uri: string;
+  readonly grid: Grid;
+  /** Default "lanes": the log is then the same in every run, whoever crashed. */
+  readonly order?: "commit" | "lanes" | undefined;
+  /** Default 4. */
+  readonly lanes?: number | undefined;
+}
+
+/** What `definePipeline` takes. */
+export interface PipelineSpec {
+  readonly namespace: PipelineNamespace;
+  readonly sources: Readonly<Record<string, Source>>;
+  readonly strategy: Strategy;
+  readonly construct: ConstructSettings & {
+    /** Activation bytes of a packed sequence at most, as the graph's cost function counts them. */
+    readonly memoryMax?: number | undefined;
+    /** How arriving samples are packed; balancing starts from that. Default "best-fit". */
+    readonly packing?: PackingMethod | undefined;
+    /** Default "truncate". */
+    readonly tooLong?: TooLong | undefined;
+  };
+  /** Default `{ fill: "tokens" }`. */
+  readonly batch?: BatchSize | undefined;
+  /** Steps of the whole log; after them it is closed. Default: until the sources end. */
+  readonly steps?: number | undefined;
+  /** `batchweave run` without --id, --lanes, --part, --batches or --namespace rehearses in a temporary folder, as with --rehearse: for examples. */
+  readonly rehearsal?: boolean | undefined;
+  /** The trainer's mesh. Default: dp and cp as the grid has rows and chunks. */
+  readonly mesh?: Mesh | undefined;
+  /** Default 0. */
+  readonly seed?: number | string | undefined;
+  /** What a mix callback is told, such as the loss so far. */
+  readonly metrics?:
+    | ((step: number) => Readonly<Record<string, number>> | Promise<Readonly<Record<string, number>>>)
+    | undefined;
+  readonly workers?: TransformPoolSettings | undefined;
+  /** Read-ahead of each lane and source. Defaults 64 samples, 8 MiB. */
+  readonly buffers?:
+    | (ShardPoolSettings & { readonly samplesMax?: number | undefined; readonly bytesMax?: number | undefined })
+    | undefined;
+  readonly storeSettings?: StoreSettings | undefined;
+}
+
+/** A pipeline as its file exports it. */
+export interface Pipeline {
+  readonly kind: "batchweave-pipeline";
+  readonly spec: PipelineSpec;
+}
+
+/** Declares a pipeline; a file that `batchweave run` takes has one as its default export. */
+export function definePipeline(spec: PipelineSpec): Pipeline {
+  checkSpec(spec);
+  const names = Object.keys(spec.sources);
+  const refuse = (why: string): never => {
+    throw new BatchWeaveError("INVALID_ARGUMENT", why);
+  };
+  if (names.length === 0 || names.length > 65_535) refuse(`A pipeline has 1 to 65,535 sources, not ${names.length}.`);
+  for (const [name, { settings }] of Object.entries(spec.sources)) {
+    const order = ["loader", "constructor", "consumer"];
+    const places = (settings.transforms ?? []).map(({ at }) => order.indexOf(at));
+    if (places.some((place, i) => i > 0 && place < (places[i - 1] as number)))
+      refuse(
+        `Source ${name} has a transform in an earlier place than the one before it: the order is loader, constructor, consumer.`,
+      );
+  }
+  return { kind: "batchweave-pipeline", spec };
+}
+
+/** Everything that can be seen to be wrong before a source is opened. */
+function checkSpec(spec: PipelineSpec): void {
+  checkShape("pipeline", "", spec);
+  const { namespace, construct, batch, workers, buffers, sources } = spec;
+  checkShape("namespace", "namespace", namespace);
+  checkShape("grid", "namespace.grid", namespace.grid);
+  checkShape("construct", "construct", construct);
+  if (batch) checkShape("batch", "batch", batch);
+  if (workers) checkShape("workers", "workers", workers);
+  if (buffers) checkShape("buffers", "buffers", buffers);
+  for (const [name, source] of Object.entries(sources)) {
+    if (typeof source?.format?.open !== "function")
+      throw new BatchWeaveError(
+        "INVALID_ARGUMENT",
+        `sources.${name} is no source. Make it with jsonl, parquet, webdataset, megatron or iterable.`,
+      );
+    checkShape("source", `sources.${name}`, source.settings);
+    for (const [i, one] of (source.settings.transforms ?? []).entries())
+      checkShape("transform", `sources.${name}.transforms[${i}]`, one);
+  }
+}
+
+/** A pipeline whose shards are known and whose graphs are built. */
+export interface ResolvedPipeline {
+  readonly spec: PipelineSpec;
+  readonly sources: readonly ResolvedSource[];
+  readonly seed: number | string;
+  readonly lanes: number;
+  readonly tree: ClientPlaceTree;
+  readonly graphs: StrategyGraphs;
+  readonly mix: MixSchedule;
+  readonly batch: BatchSize;
+  readonly capacity: BinCapacity;
+  readonly construct: DataConstructor;
+  /** Of everything that decides batches besides code: a resume point is good only for the same. */
+  readonly fingerprint: number;
+}
+
+/** The user's strategy, and whether what it returned is a graph. */
+function askStrategy(strategy: Strategy, graph: DGraph): StrategyGraphs {
+  let result: unknown;
+  try {
+    result = strategy(graph);
+  } catch (error) {
+    if (isBatchWeaveError(error)) throw error;
+    const message = `The strategy threw: ${error instanceof Error ? error.message : String(error)}. Mend it in the pipeline's file.`;
+    throw new BatchWeaveError("INVALID_ARGUMENT", message, {}, error);
+  }
+  if (result instanceof DGraph) return { backbone: result };
+  const { backbone, encoder } = (result ?? {}) as Partial<StrategyGraphs>;
+  if (backbone instanceof DGraph && (encoder === undefined || encoder instanceof DGraph))
+    return result as StrategyGraphs;
+  throw new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    `The strategy returned ${result === null ? "null" : typeof result}, not a graph. Return the graph it was given, such as (graph) => graph.balance("greedy"), or { backbone, encoder }.`,
+  );
+}
+
+/** Finds shards and builds graphs. */
+export async function resolvePipeline({ spec }: Pipeline, env: Env): Promise<ResolvedPipeline> {
+  const { namespace, construct, batch = { fill: "tokens" }, seed = 0 } = spec;
+  const { grid } = namespace;
+  const lanes = namespace.order === "commit" ? 1 : (namespace.lanes ?? 4);
+  const access = { env, storeSettings: spec.storeSettings };
+  const sources = await Promise.all(
+    Object.entries(spec.sources).map(([name, source]) => resolveSource(name, source, seed, access)),
+  );
+  const tree = new ClientPlaceTree(spec.mesh ?? { dp: grid.rows, cp: grid.chunks });
+  const capacity = { tokens: construct.seqLength, memory: construct.memoryMax };
+  const { microbatches = 1, sequences = 1 } = construct;
+  const graphs = askStrategy(spec.strategy, new DGraph({ tree, microbatches, sequences, capacity }));
+  const weights = Object.fromEntries(sources.map(({ name, settings }) => [name, settings.weight ?? 1]));
+  const mix = graphs.backbone.nodes.mix ?? staticMix(weights);
+  const built = new DataConstructor(grid, tree, construct);
+  const shape = JSON.stringify([grid, lanes, batch, construct, mix.kind, mix.by, mix.phases]);
+  const fingerprint = hash32(shape, ...sources.map((source) => source.fingerprint));
+  return { spec, sources, seed, lanes, tree, graphs, mix, batch, capacity, construct: built, fingerprint };
+}

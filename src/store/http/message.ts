@@ -1,0 +1,68 @@
+/** What goes over a connection to S3 and what comes back, whatever carries it. */
+import type { Body } from "../object-store.js";
+
+/** Names are in lower case. */
+export type HttpHeaders = Readonly<Record<string, string | undefined>>;
+
+/** One request, ready to be sent. */
+export interface HttpRequest {
+  readonly method: "GET" | "PUT" | "POST" | "DELETE";
+  /** Path and query, encoded. */
+  readonly path: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body?: Body | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** An answer. `broken` says why the body is not all of it; what came until then is in `body`. */
+export interface HttpAnswer {
+  readonly status: number;
+  readonly headers: HttpHeaders;
+  readonly body: Uint8Array;
+  readonly broken?: Error | undefined;
+}
+
+/** No answer. */
+export class HttpFailure extends Error {
+  /** Bytes of the request may have reached the server. */
+  readonly isSent: boolean;
+  /** It went over a kept connection that the server had closed meanwhile, most likely. */
+  readonly isStale: boolean;
+
+  constructor(cause: Error, isSent: boolean, isStale: boolean) {
+    super(cause.message, { cause });
+    this.isSent = isSent;
+    this.isStale = isStale;
+  }
+}
+
+/** Which of the timeouts ran out; `slow`: a body came, but too slowly over that time. */
+export class HttpTimeout extends Error {
+  readonly phase: "connect" | "response" | "stall" | "slow";
+  readonly timeoutMs: number;
+
+  constructor(phase: HttpTimeout["phase"], timeoutMs: number) {
+    super(`${phase} timeout of ${timeoutMs} ms`);
+    this.phase = phase;
+    this.timeoutMs = timeoutMs;
+  }
+}
+
+/** The other side does not speak HTTP/1.1, or breaks its rules. */
+export class HttpProtocolError extends Error {
+  readonly code = "EBADHTTP";
+}
+
+const unsendable = /[^\t\x20-\x7e\x80-\xff]/;
+
+/** Request line and headers. Whoever could put a line break into one could write headers of their own. */
+export function requestHead({ method, path, headers }: HttpRequest): string {
+  let text = `${method} ${path} HTTP/1.1\r\n`;
+  if (/[^\x21-\x7e]/.test(path)) throw new TypeError("a request's path holds characters that must be escaped");
+  for (const name in headers) {
+    const value = headers[name] as string;
+    if (unsendable.test(value)) throw new TypeError(`the header ${name} holds characters that no header can`);
+    text += `${name}: ${value}\r\n`;
+  }
+  return `${text}connection: keep-alive\r\n\r\n`;
+}
