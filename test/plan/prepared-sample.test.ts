@@ -7,14 +7,14 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, type TestContext, test } from "vitest";
 import { decodeSafetensors, systemEnv, tensorValues } from "../../src/index.js";
-import * as image from "../../src/plan/load/image.js";
-import type { PlannedBatch } from "../../src/plan/run/lane-planner.js";
 import { packSequence } from "../../src/plan/construct/packed-sequence.js";
-import { definePipeline, type PipelineSpec } from "../../src/plan/run/pipeline.js";
+import * as image from "../../src/plan/load/image.js";
 import type { PreparedSample } from "../../src/plan/load/prepared-sample.js";
+import { tokenize } from "../../src/plan/load/tokenize.js";
+import type { PlannedBatch } from "../../src/plan/run/lane-planner.js";
+import { definePipeline, type PipelineSpec } from "../../src/plan/run/pipeline.js";
 import { OpenPipeline } from "../../src/plan/run/run-pipeline.js";
 import { iterable, megatron, type Source, type SourceSettings } from "../../src/plan/source/source.js";
-import { tokenize } from "../../src/plan/load/tokenize.js";
 import { dataFolder } from "./data-files.js";
 
 const of = (values: readonly unknown[], settings: SourceSettings = {}): Source =>
