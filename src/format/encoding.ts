@@ -16,6 +16,12 @@ const platform = zlib as unknown as Zstd;
 export const availableEncodings: readonly SliceEncoding[] =
   platform.zstdCompressSync && platform.zstdDecompressSync ? ["none", "zstd"] : ["none"];
 
+/** A slice of an encoding that the format knows and this platform has no decoder for: no damage. */
+export function isUnavailable({ encoding }: Pick<SliceEntry, "encoding">): boolean {
+  const name = sliceEncodings[encoding];
+  return name !== undefined && !availableEncodings.includes(name);
+}
+
 /** Encodes a slice. One that compression does not make smaller is stored as it is. */
 export function encodeSlice(bytes: Uint8Array, encoding: SliceEncoding): StoredSlice {
   if (bytes.length > sliceBytesMax) {

@@ -10,7 +10,7 @@ import {
   type ExtentPlace,
   type Manifest,
 } from "../format/index.js";
-import { type BatchPlace, firstOwnStep, type Log, laneNumber, seqInLog } from "../log/index.js";
+import { type BatchPlace, firstOwnStep, type Log, laneNumber, seqInLog, unreadableUntil } from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
 import { inParallel } from "./parallel.js";
 import type { Findings } from "./verify-report.js";
@@ -28,20 +28,33 @@ const windowSteps = 1_024;
 export async function verifySteps(log: Log, manifest: Manifest, check: BatchCheck, findings: Findings): Promise<void> {
   const sequences = new Sequences(log, findings);
   const { trim, end } = manifest.steps;
-  for (let from = trim as number; from < end; from += windowSteps) {
+  // What an unreadable index object covered is said once and passed over: work is bounded by what is stored, whatever the numbers say.
+  let lostUntil = 0;
+  for (let from = trim as number; from < end; from = Math.max(from + windowSteps, lostUntil)) {
     const places: (BatchPlace | undefined)[] = [];
     const steps = Array.from({ length: Math.min(windowSteps, end - from) }, (_, i) => from + i);
     await inParallel(steps, check.inFlightMax, async (step) => {
+      check.signal?.throwIfAborted();
+      if (step < lostUntil) return;
       await findings.check(async () => {
-        const place = await log.locate(manifest, asStep(step), { signal: check.signal });
-        places[step - from] = place;
+        try {
+          places[step - from] = await log.locate(manifest, asStep(step), { signal: check.signal });
+        } catch (error) {
+          const until = unreadableUntil(error);
+          // Steps beside this one may have met the same object at the same time.
+          if (until !== undefined && step < lostUntil) return;
+          if (until !== undefined) lostUntil = Math.min(until, end);
+          throw until === undefined ? error : namingSteps(error as BatchWeaveError, step, lostUntil);
+        }
         findings.counts.steps++;
-        await verifyBatch(place, log.spec.grid, check, findings);
+        await verifyBatch(places[step - from] as BatchPlace, log.spec.grid, check, findings);
       }, step);
     });
     for (const [i, step] of steps.entries()) {
       const place = places[i];
       if (place && place.origin === undefined) sequences.visit(place.descriptor, step);
+      // The sequence begins anew behind a hole.
+      if (!place && step < lostUntil) sequences.lose();
     }
   }
   const waiting = [...manifest.waiting].sort(([a], [b]) => a - b);
@@ -51,6 +64,11 @@ export async function verifySteps(log: Log, manifest: Manifest, check: BatchChec
     sequences.visit(descriptor, step);
   }
   await sequences.finish(manifest, check);
+}
+
+function namingSteps(error: BatchWeaveError, from: number, until: number): BatchWeaveError {
+  const steps = until - from > 1 ? `Steps ${from} to ${until - 1} cannot be found` : `Step ${from} cannot be found`;
+  return new BatchWeaveError(error.code, `${steps}: ${error.message}`, error.details, error.cause);
 }
 
 /** All objects of one batch. */
@@ -63,7 +81,7 @@ export async function verifyBatch(
   const { descriptor } = place;
   let firstCell = 0;
   for (const [number, extent] of descriptor.extents.entries()) {
-    await verifyExtent(place, { extent: number, firstCell }, extent, check);
+    findings.counts.uncheckedSlices += await verifyExtent(place, { extent: number, firstCell }, extent, check);
     findings.counts.batchObjects++;
     findings.counts.bytes += extent.size;
     firstCell += extent.cells;
@@ -73,24 +91,25 @@ export async function verifyBatch(
   throw damaged("CORRUPT", batchKey(descriptor, 0), what);
 }
 
+/** Gives how many slices could not be decoded here. */
 async function verifyExtent(
   { descriptor, store, namespace }: BatchPlace,
   place: ExtentPlace,
   extent: Extent,
   { level, signal }: BatchCheck,
-): Promise<void> {
+): Promise<number> {
   const key = batchKey(descriptor, place.extent);
   if (level === "bytes") {
     const bytes = await store.get(key, { signal });
     if (!bytes) throw damaged("MISSING_OBJECT", key, `it is not in ${store.uri}`);
-    auditBatchObject(bytes, key, namespace, descriptor, place, extent);
-    return;
+    return auditBatchObject(bytes, key, namespace, descriptor, place, extent).undecoded;
   }
   // One byte more than there should be: an object that is too long is noticed without another request.
   const bytes = await store.getRange(key, extent.table, extent.size - extent.table + 1, { signal });
   if (!bytes) throw damaged("MISSING_OBJECT", key, `it is not in ${store.uri}`);
   const footer = decodeFooter(bytes, key, namespace, descriptor, place, extent);
   for (let i = 0; i < footer.cells; i++) footer.entry(i);
+  return 0;
 }
 
 function damaged(code: "CORRUPT" | "MISSING_OBJECT", key: string, what: string): BatchWeaveError {
@@ -106,6 +125,11 @@ class Sequences {
   constructor(log: Log, findings: Findings) {
     this.#log = log;
     this.#findings = findings;
+  }
+
+  /** Steps are missing here, and with them any number of every producer's batches. */
+  lose(): void {
+    this.#next.clear();
   }
 
   visit(descriptor: Descriptor, step: number): void {

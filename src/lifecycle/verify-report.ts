@@ -15,7 +15,9 @@ export type VerifyCode =
   /** A checkpoint outside of the log. */
   | "checkpoint"
   /** A pin without its fork, or a fork without its pin. */
-  | "pin";
+  | "pin"
+  /** Slices whose encoding this platform cannot decode: not damaged as far as can be told. */
+  | "unchecked";
 
 /** One thing that is wrong. Warnings endanger nothing. */
 export interface VerifyProblem {
@@ -31,6 +33,8 @@ export interface VerifyCounts {
   steps: number;
   batchObjects: number;
   bytes: number;
+  /** Slices whose stored bytes passed and that could not be decoded here. */
+  uncheckedSlices: number;
   indexObjects: number;
   tables: number;
   producers: number;
@@ -65,6 +69,7 @@ export class Findings {
     steps: 0,
     batchObjects: 0,
     bytes: 0,
+    uncheckedSlices: 0,
     indexObjects: 0,
     tables: 0,
     producers: 0,

@@ -66,6 +66,7 @@ export async function verifyLog(
     await verifyPins(log, manifest, check, findings, parts);
     await verifyChain(log, manifest, findings, check);
     await countUnreferenced(log, manifest, findings, check);
+    noteUnchecked(findings);
     const newer = await log.head.jump({ signal });
     const isOvertaken = newer.steps.trim > manifest.steps.trim || newer.orphanCutoff > manifest.orphanCutoff;
     if (findings.errors > 0 && isOvertaken && attempt < attemptsMax) continue;
@@ -83,6 +84,16 @@ export async function verifyLog(
       repaired,
     };
   }
+}
+
+function noteUnchecked(findings: Findings): void {
+  const { uncheckedSlices } = findings.counts;
+  if (uncheckedSlices === 0) return;
+  findings.add({
+    severity: "warning",
+    code: "unchecked",
+    message: `${uncheckedSlices} slices are compressed with zstd, which this Node cannot decode: their stored bytes match their checksums, what is in them was NOT CHECKED. Verify with Node 22.15 or newer.`,
+  });
 }
 
 /** Index, resume points, checkpoints. */

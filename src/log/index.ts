@@ -46,4 +46,4 @@ export {
   stageTrim,
   stageUnpin,
 } from "./stage-retention.js";
-export { type BatchPlace, type OpenOrigin, StepIndex } from "./step-index.js";
+export { type BatchPlace, type OpenOrigin, StepIndex, unreadableUntil } from "./step-index.js";

@@ -1,5 +1,5 @@
 /** From a step to its descriptor: the tail, the sealed index, or an ancestor's (forks). */
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
 import {
   asStep,
   corrupt,
@@ -16,6 +16,7 @@ import {
   type NamespaceSpec,
   type NodeRef,
   nodeRefKey,
+  type OriginRange,
   type Run,
   type Step,
   stepsPerNode,
@@ -59,8 +60,8 @@ export class StepIndex {
     const own = { store: this.#store, namespace: this.#spec.uuid };
     if (step < manifest.tail.start) {
       const inherited = this.#inherited(step);
-      if (inherited) return await this.#locateInherited(inherited.origin, inherited.step, options);
-      const descriptor = await this.#descend(own, manifest.index, step, options);
+      if (inherited) return await this.#locateInherited(inherited, step, options);
+      const descriptor = await this.#descend(own, manifest, step, options);
       return await this.#place(descriptor);
     }
     return await this.#place(manifest.tail.batches[step - manifest.tail.start] as Descriptor);
@@ -115,54 +116,91 @@ export class StepIndex {
 
   async #descend(
     from: { store: ObjectStore; namespace: string },
-    levels: readonly IndexLevel[],
+    tree: { readonly index: readonly IndexLevel[]; readonly tail: Run },
     step: Step,
     options?: CallOptions,
   ): Promise<Descriptor> {
-    for (let level = 0; level < levels.length; level++) {
-      const { start, refs } = levels[level] as IndexLevel;
-      const number = Math.floor(step / stepsPerNode(level));
-      let ref: NodeRef | null | undefined = refs[number - start];
-      for (let below = level; ref && below > 0; below--) {
-        const node: IndexNode = await this.readObject(from, ref, decodeNode, options);
-        assertPlace(ref, node.level === below && node.start === firstStep(step, below), step);
-        ref = node.refs[Math.floor(step / stepsPerNode(below - 1)) % indexFanout];
-      }
-      if (ref) {
-        const run: Run = await this.readObject(from, ref, decodeSegment, options);
-        assertPlace(ref, run.start === firstStep(step, 0), step);
-        return run.batches[step - run.start] as Descriptor;
-      }
+    for (let level = 0; level < tree.index.length; level++) {
+      const { start, refs } = tree.index[level] as IndexLevel;
+      const ref = refs[Math.floor(step / stepsPerNode(level)) - start];
+      const run = ref && (await this.#segment(from, ref, level, step, options));
+      if (run) return run.batches[step - run.start] as Descriptor;
     }
     throw new BatchWeaveError(
       "CORRUPT",
       `Step ${step} is in no index object of ${from.store.uri}. Run \`batchweave verify\`.`,
-      { step },
+      { step, until: nextCovered(tree, step) },
     );
   }
 
-  #inherited(step: Step): { origin: number; step: Step } | undefined {
-    const origins = this.#spec.fork?.origins ?? [];
-    for (let origin = 0; origin < origins.length; origin++) {
-      for (const range of origins[origin]?.ranges ?? []) {
-        if (step >= range.at && step < range.at + range.count)
-          return { origin, step: asStep(range.from + step - range.at) };
+  /** The segment that holds `step`, from an object of `level` that covers it down. Undefined: a node has no reference for it. */
+  async #segment(
+    from: { store: ObjectStore; namespace: string },
+    top: NodeRef,
+    level: number,
+    step: Step,
+    options?: CallOptions,
+  ): Promise<Run | undefined> {
+    let ref: NodeRef | null | undefined = top;
+    for (let at = level; ref; at--) {
+      try {
+        if (at === 0) {
+          const run: Run = await this.readObject(from, ref, decodeSegment, options);
+          assertPlace(ref, run.start === firstStep(step, 0), step);
+          return run;
+        }
+        const node: IndexNode = await this.readObject(from, ref, decodeNode, options);
+        assertPlace(ref, node.level === at && node.start === firstStep(step, at), step);
+        ref = node.refs[Math.floor(step / stepsPerNode(at - 1)) % indexFanout];
+      } catch (error) {
+        throw lostUntil(error, firstStep(step, at) + stepsPerNode(at));
       }
     }
     return undefined;
   }
 
-  async #locateInherited(origin: number, step: Step, options?: CallOptions): Promise<BatchPlace> {
+  #inherited(step: Step): Inherited | undefined {
+    const origins = this.#spec.fork?.origins ?? [];
+    for (let origin = 0; origin < origins.length; origin++) {
+      for (const range of origins[origin]?.ranges ?? []) {
+        if (step >= range.at && step < range.at + range.count) return { origin, range };
+      }
+    }
+    return undefined;
+  }
+
+  async #locateInherited({ origin, range }: Inherited, step: Step, options?: CallOptions): Promise<BatchPlace> {
     const ancestor = await this.#origin(origin);
-    const root: IndexRoot = await this.readObject(ancestor, ancestor.root, decodeRoot, options);
-    const descriptor =
-      step >= root.tail.start
-        ? (root.tail.batches[step - root.tail.start] as Descriptor)
-        : await this.#descend(ancestor, root.index, step, options);
+    const descriptor = await this.#inAncestor(ancestor, asStep(range.from + step - range.at), range, options);
     if (descriptor.origin === undefined)
       return { descriptor, store: ancestor.store, namespace: ancestor.namespace, origin };
     // The ancestor is a fork itself and inherited this batch: its numbers are not ours.
     return await this.#placeAt(descriptor, ancestor.via?.[descriptor.origin] ?? Number.MAX_SAFE_INTEGER);
+  }
+
+  async #inAncestor(
+    ancestor: { store: ObjectStore; namespace: string; root: NodeRef },
+    step: Step,
+    range: OriginRange,
+    options?: CallOptions,
+  ): Promise<Descriptor> {
+    const here = range.at - range.from;
+    const end = range.at + range.count;
+    let root: IndexRoot;
+    try {
+      root = await this.readObject(ancestor, ancestor.root, decodeRoot, options);
+    } catch (error) {
+      throw lostUntil(error, end);
+    }
+    try {
+      if (step < root.tail.start) return await this.#descend(ancestor, root, step, options);
+      const descriptor = root.tail.batches[step - root.tail.start];
+      if (descriptor) return descriptor;
+    } catch (error) {
+      const until = unreadableUntil(error);
+      throw until === undefined ? error : lostUntil(error, Math.min(end, until + here));
+    }
+    return corrupt(nodeRefKey(ancestor.root), `it ends before step ${step}, which a fork shares`, { until: end });
   }
 
   async #place(descriptor: Descriptor): Promise<BatchPlace> {
@@ -192,6 +230,37 @@ export class StepIndex {
     }
     return { store: await store, namespace: origin.uuid, root: origin.root, via: origin.via };
   }
+}
+
+interface Inherited {
+  readonly origin: number;
+  readonly range: OriginRange;
+}
+
+/** The first step that is not lost with what could not be read: `verify` says it once and goes on from there. */
+export function unreadableUntil(error: unknown): number | undefined {
+  const until = isBatchWeaveError(error) ? error.details["until"] : undefined;
+  return typeof until === "number" ? until : undefined;
+}
+
+function lostUntil(error: unknown, until: number): unknown {
+  if (!isBatchWeaveError(error)) return error;
+  return new BatchWeaveError(error.code, error.message, { ...error.details, until }, error.cause);
+}
+
+/** The first step after `step` that some reference or the tail may hold. */
+function nextCovered(
+  { index, tail }: { readonly index: readonly IndexLevel[]; readonly tail: Run },
+  step: number,
+): number {
+  const starts = index.flatMap(({ start, refs }, level) => (refs.length > 0 ? [start * stepsPerNode(level)] : []));
+  // A node may have no reference for this step and one for the next segment.
+  const inside = index.some(({ start, refs }, level) => refs[Math.floor(step / stepsPerNode(level)) - start]);
+  return Math.min(
+    ...starts.filter((at) => at > step),
+    tail.start,
+    inside ? firstStep(asStep(step), 0) + indexFanout : tail.start,
+  );
 }
 
 /** The first step under the object of `level` that covers `step`. */

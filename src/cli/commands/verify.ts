@@ -21,7 +21,7 @@ async function run({ args, terminal, open, stopping }: Call): Promise<undefined>
 
 function describe(uri: string, report: VerifyReport): string {
   const { counts, steps, problems, problemsOmitted, repaired } = report;
-  // An index object that is gone is found missing for each of its steps.
+  // A pin and the log may miss the same object.
   const times = new Map<string, number>();
   for (const { severity, code, message } of problems) {
     const line = `${severity}[${code}]: ${message}`;
@@ -35,8 +35,12 @@ function describe(uri: string, report: VerifyReport): string {
   }
   const looked = `${counts.steps} steps${steps.trim < steps.end ? ` (${steps.trim} to ${steps.end - 1})` : ""}, ${counts.batchObjects} batch objects, ${formatBytes(counts.bytes)}, ${counts.indexObjects} index objects, ${counts.manifests} manifests, ${counts.producers} producers, ${counts.checkpoints} checkpoints, ${counts.pins} forks`;
   const unreferenced = `${counts.reclaimableObjects} objects to reclaim, ${counts.pendingObjects} not referenced yet`;
+  const unchecked =
+    counts.uncheckedSlices > 0 ? `, but ${counts.uncheckedSlices} slices could NOT be decoded here` : "";
   const how =
-    report.level === "bytes" ? "every byte was read and checked" : "every object is there and the one committed";
+    report.level === "bytes"
+      ? `every byte was read and checked${unchecked}`
+      : "every object is there and the one committed";
   return [
     ...lines,
     `looked at ${looked}; ${unreferenced}`,
