@@ -57,7 +57,7 @@ async function runCommand(name: string, command: Command, argv: readonly string[
     import("./terminal.js"),
   ]);
   const terminal = new Terminal(isJson, systemEnv);
-  const stopping = new Stopping();
+  const stopping = new Stopping(isJson, systemEnv);
   const metrics = new Metrics();
   const port = command.isLong ? args.integer("metrics", { max: 65_535 }) : undefined;
   const call: Call = {

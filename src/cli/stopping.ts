@@ -1,6 +1,13 @@
-/** How a command is told to stop: the first SIGINT or SIGTERM asks it to finish cleanly, the second ends it at once. */
+/**
+ * How a command is told to stop: the first SIGINT or SIGTERM asks it to finish cleanly and gives it less than two seconds, the second ends it
+ * at once. Ending at any moment is survivable: the log holds whole batches, and whoever starts again goes on from there.
+ */
 import { setMaxListeners } from "node:events";
 import { constants } from "node:os";
+import type { Env } from "../index.js";
+
+/** Time from the first signal to the end of the process, whatever a store or a peer does. */
+const graceMs = 1_700;
 
 /** The reason of the abort signal; carries the exit status. */
 export class Stopped extends Error {
@@ -17,14 +24,26 @@ export class Stopped extends Error {
 /** Listens for signals while a command runs. */
 export class Stopping {
   readonly #controller = new AbortController();
+  readonly #disposed = new AbortController();
   readonly #onSignal: (signal: "SIGINT" | "SIGTERM") => void;
 
-  constructor() {
+  constructor(isJson: boolean, env: Env) {
     // Every call in flight listens to it, on purpose: Node would call more than ten a leak.
     setMaxListeners(0, this.signal);
+    const end = (stopped: Stopped): never => {
+      if (!isJson)
+        process.stderr.write(
+          `${stopped.message} before all was finished; the log is whole, and whoever starts again goes on from it\n`,
+        );
+      process.exit(stopped.exit);
+    };
     this.#onSignal = (signal) => {
       const stopped = new Stopped(signal);
       if (this.#controller.signal.aborted) process.exit(stopped.exit);
+      env.sleep(graceMs, this.#disposed.signal).then(
+        () => end(stopped),
+        () => {},
+      );
       this.#controller.abort(stopped);
     };
     process.on("SIGINT", this.#onSignal);
@@ -45,5 +64,6 @@ export class Stopping {
   dispose(): void {
     process.off("SIGINT", this.#onSignal);
     process.off("SIGTERM", this.#onSignal);
+    this.#disposed.abort();
   }
 }
