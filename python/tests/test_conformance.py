@@ -15,7 +15,7 @@ from batchweave.consumer import mesh
 from batchweave.consumer.consumer import Consumer
 from batchweave.consumer.projection import Projection
 from batchweave.errors import BatchWeaveError
-from batchweave.format import batch, keys, lineage, manifest, stored_json, tensors
+from batchweave.format import batch, keys, lineage, manifest, sample_block, stored_json, tensors
 from batchweave.format.cursor import make_cursor, parse_cursor, translate_cursor
 from batchweave.lifecycle.checkpoints import live_checkpoints
 from batchweave.log import draft, stage
@@ -57,6 +57,10 @@ def decode(case: dict[str, Any]) -> Any:
         return {"tensors": shown, "metadata": metadata}
     if what == "batch":
         return decode_batch(case, data)
+    if what == "samples":
+        table = sample_block.decode_sample_table(data, case["payloadBytes"], WHERE)
+        rows = [{k: v for k, v in row._asdict().items() if k not in ("images", "features") or v} for row in table.samples]
+        return {"source": table.source, "samples": [{**r, "images": list(r["images"])} if "images" in r else r for r in rows]}
     decoders: dict[str, Callable[[bytes, str, str], Any]] = {
         "segment": manifest.decode_segment,
         "node": manifest.decode_node,
@@ -173,6 +177,15 @@ def run_stage(case: dict[str, Any]) -> Any:
     return value
 
 
+def block(case: dict[str, Any]) -> Any:
+    samples = [
+        sample_block.BlockSample(s["id"], s["tokens"], base64.b64decode(s["bytes"]), s.get("images", ()), s.get("features", {}))
+        for s in case["samples"]
+    ]
+    table, payload = sample_block.encode_sample_block(case["source"], samples)
+    return {"table": base64.b64encode(table).decode(), "payload": base64.b64encode(payload).decode()}
+
+
 SETTINGS = {"from": "start", "policy": "policy", "layout": "layout", "rowsPerRank": "rows_per_rank"}
 
 
@@ -215,6 +228,7 @@ def run_case(case: dict[str, Any]) -> dict[str, Any]:
         "cursor": lambda c: parse_cursor(c["input"]),
         "translate": translate,
         "intent": intent,
+        "block": block,
         "stage": run_stage,
         "namespace": lambda c: {name: result_of(lambda v=v: view_of(c, v)) for name, v in c["views"].items()},
     }
@@ -245,7 +259,7 @@ for _family in sorted(FIXTURES.glob("*.jsonl")):
 class Families(unittest.TestCase):
     def test_there_are_cases_of_every_family(self) -> None:
         found = sorted(path.name for path in FIXTURES.glob("*.jsonl"))
-        self.assertEqual(found, ["codecs.jsonl", "namespaces.jsonl", "projections.jsonl", "stages.jsonl"])
+        self.assertEqual(found, ["blocks.jsonl", "codecs.jsonl", "namespaces.jsonl", "projections.jsonl", "stages.jsonl"])
 
 
 if __name__ == "__main__":

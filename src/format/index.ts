@@ -41,4 +41,14 @@ export {
   type TensorValues,
   tensorValues,
 } from "./safetensors.js";
+export {
+  type BlockSample,
+  checkSample,
+  decodeSampleTable,
+  encodeSampleBlock,
+  type SampleEntry,
+  type SampleSummary,
+  type SampleTable,
+  sampleBlockType,
+} from "./sample-block.js";
 export { corrupt } from "./shape.js";

@@ -22,6 +22,7 @@ import {
   decodeProducerState,
   decodeRoot,
   decodeSafetensors,
+  decodeSampleTable,
   decodeSegment,
   decodeTable,
   encodeDescriptor,
@@ -29,6 +30,7 @@ import {
   encodeNamespace,
   encodeNode,
   encodeRoot,
+  encodeSampleBlock,
   encodeSegment,
   encodeTable,
   genesisManifest,
@@ -92,6 +94,7 @@ const decoders: Record<string, (c: ConformanceCase, bytes: Uint8Array) => Json> 
   root: (c, b) => fieldsOf(encodeRoot(c["namespace"], decodeRoot(b, where, c["namespace"]))),
   table: (c, b) => fieldsOf(encodeTable(c["namespace"], decodeTable(b, where, c["namespace"]))),
   lineage: (_, b) => decodeLineage(b, where),
+  samples: (c, b) => decodeSampleTable(b, c["payloadBytes"], where) as unknown as Json,
   batch: (c, b) => batchOf(c, b),
   safetensors: (_, b) => {
     const { tensors, metadata } = decodeSafetensors(b, where);
@@ -252,6 +255,11 @@ const operations: Record<string, (c: ConformanceCase) => Json> = {
     return found && parseCursor(found);
   },
   intent,
+  block: (c) => {
+    const samples = c["samples"].map((sample: Json) => ({ ...sample, bytes: bytesOf(sample.bytes) }));
+    const { table, payload } = encodeSampleBlock(c["source"], samples);
+    return { table: Buffer.from(table).toString("base64"), payload: Buffer.from(payload).toString("base64") };
+  },
   stage,
   namespace,
 };

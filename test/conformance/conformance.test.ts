@@ -12,7 +12,13 @@ const folder = join(root, "test/conformance/fixtures");
 const families = readdirSync(folder).filter((name) => name.endsWith(".jsonl"));
 
 test("there are cases of every family", () => {
-  expect(families.sort()).toEqual(["codecs.jsonl", "namespaces.jsonl", "projections.jsonl", "stages.jsonl"]);
+  expect(families.sort()).toEqual([
+    "blocks.jsonl",
+    "codecs.jsonl",
+    "namespaces.jsonl",
+    "projections.jsonl",
+    "stages.jsonl",
+  ]);
 });
 
 describe.each(families)("%s", (family) => {

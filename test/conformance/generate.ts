@@ -6,6 +6,7 @@
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { blockCases } from "./block-cases.js";
 import { runCase } from "./case-runner.js";
 import { codecCases } from "./codec-cases.js";
 import { namespaceCases } from "./namespace-cases.js";
@@ -16,6 +17,7 @@ const folder = join(dirname(fileURLToPath(import.meta.url)), "fixtures");
 mkdirSync(folder, { recursive: true });
 const families = {
   codecs: codecCases(),
+  blocks: blockCases(),
   projections: projectionCases(),
   stages: stageCases(),
   namespaces: await namespaceCases(),
