@@ -20,7 +20,7 @@ const steps = 60 + 40 * kills;
 const pipelineText = `
 import { definePipeline, jsonl, stagedMix, tokenize } from "batchweave/plan";
 const transforms = [tokenize({ tokenizer: { kind: "bytes" } })];
-const source = (name) => jsonl({ shards: new URL("./" + name, import.meta.url), transforms, onFault: "skip", windowSamplesMax: 16 });
+const source = (name) => jsonl({ shards: new URL("./" + name, import.meta.url), transforms, onFault: "skip", faultShareMax: 0.5, windowSamplesMax: 16 });
 export default definePipeline({
   namespace: { uri: process.env.LOG, grid: { rows: 2, chunks: 1 }, lanes: 4 },
   sources: { web: source("web-*.jsonl"), code: source("code-*.jsonl.gz"), poison: source("poison.jsonl") },

@@ -53,3 +53,16 @@ export function careless(value) {
     }, 1);
   return value.n === 5 ? { tokens: [1], call: () => 1 } : { tokens: [value.n] };
 }
+
+/** Refuses one sample and shortens another. @param {{ tokens: number[] }} value */
+export function choosy(value) {
+  if (value.tokens[0] === 3) throw new Error("refuses 3");
+  return value.tokens[0] === 5 ? { tokens: [5] } : value;
+}
+
+/** Takes its time to refuse. */
+export function slowRefusal() {
+  const until = performance.now() + 5;
+  while (performance.now() < until);
+  throw new Error("refuses slowly");
+}

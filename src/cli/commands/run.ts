@@ -19,6 +19,9 @@ import { durabilityOf } from "../run.js";
 /** Steps up to which the log is audited without being asked: reading everything back takes its time. */
 const auditStepsMax = 2_000;
 
+/** Faults of a source that are named while it runs; the rest are counted. */
+const faultsNamedMax = 3;
+
 async function run(call: Call): Promise<number | undefined> {
   const { args, terminal, stopping, env, metrics } = call;
   const path = args.positionals[0] as string;
@@ -27,16 +30,26 @@ async function run(call: Call): Promise<number | undefined> {
   if (isRehearsal(call, pipeline)) return await rehearse(call, path, pipeline);
   const uri = settings.uri ?? pipeline.spec.namespace.uri;
   const total = settings.steps ?? pipeline.spec.steps;
-  let [made, committed, tokens] = [0, 0, 0];
+  let [made, committed, tokens, leftOut] = [0, 0, 0, 0];
+  const named = new Map<string, number>();
   const begun = env.monotonic();
   const show = (): void => {
     const rate = tokens / Math.max(0.001, (env.monotonic() - begun) / 1_000);
-    terminal.progress(settings.id ?? "p0", committed, total, `${made} made, ${Math.round(rate)} tokens/s`);
+    const faults = leftOut > 0 ? `, ${leftOut} left out` : "";
+    terminal.progress(settings.id ?? "p0", committed, total, `${made} made, ${Math.round(rate)} tokens/s${faults}`);
   };
   const result = await runPipeline(pipeline, settings, {
     metrics,
     signal: stopping.signal,
     storeSettings: { ...pipeline.spec.storeSettings, durability: durabilityOf(args) },
+    onFault: ({ source, id, stage, reason }) => {
+      leftOut++;
+      const nth = (named.get(source) ?? 0) + 1;
+      named.set(source, nth);
+      if (nth <= faultsNamedMax) terminal.note(`left out: ${source} ${id} (${stage}): ${reason}`);
+      if (nth === faultsNamedMax) terminal.note(`  more of ${source} are only counted here; the log's notes name them`);
+      show();
+    },
     onBatch: ({ notes }, done) => {
       made++;
       tokens += notes.tokens;

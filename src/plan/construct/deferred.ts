@@ -22,7 +22,7 @@ export async function finishSlice(bytes: Uint8Array, pipeline: Pipeline, where =
     const [height, width] = [grid?.[2 * i] as number, grid?.[2 * i + 1] as number];
     const image = { at: 0, tokens: height * width, height, width, data: all.slice(ends?.[i], ends?.[i + 1]) };
     const chain = (pipeline.spec.sources[source]?.settings.transforms ?? []).filter(({ at }) => at === "consumer");
-    const { value, error } = await runChain(chain, {
+    const { value, error, setup } = await runChain(chain, {
       source,
       id: `${where} image ${i}`,
       value: { tokens: [], images: [image] },
@@ -30,7 +30,7 @@ export async function finishSlice(bytes: Uint8Array, pipeline: Pipeline, where =
     const finished = (value as { images?: readonly PreparedImage[] } | undefined)?.images?.[0];
     if (error !== undefined || finished?.patchValues === undefined) {
       throw new BatchWeaveError(
-        "CORRUPT",
+        setup ?? "CORRUPT",
         `Image ${i} of ${where}, from ${source}, cannot be finished: ${error ?? "its transforms gave no patches"}.`,
         { source, image: i },
       );

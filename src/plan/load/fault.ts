@@ -11,10 +11,21 @@ export interface FaultPolicy {
   readonly retryDelayMs?: number | undefined;
   /** With "retry": what to do when every attempt failed. Default "stop". */
   readonly afterRetries?: "skip" | "stop" | undefined;
+  /**
+   * Where faults are left out: the share of a source's samples, of the last one to two thousand and from a hundred on, and of its shards, from two on,
+   * that may be faulty. More is a broken pipeline, and stops it. Default 0.1; 1 allows all.
+   */
+  readonly faultShareMax?: number | undefined;
 }
 
-/** Where it happened. `shard`: the rest of a shard cannot be read. `sample`: one cannot be read. `transform`: a transform failed on one. `length`: one is too long. */
-export type FaultStage = "source" | "shard" | "sample" | "transform" | "length";
+/** {@link FaultPolicy.faultShareMax} where a source says nothing. */
+export const faultShareDefault = 0.1;
+
+/**
+ * Where it happened. `source`: no sample of a source can be read. `shard`: the rest of a shard cannot be read. `sample`: one cannot be read.
+ * `transform`: a transform failed on one, or made garbage of it. `empty`: one has no tokens. `length`: one is too long.
+ */
+export type FaultStage = "source" | "shard" | "sample" | "transform" | "empty" | "length";
 
 /** What was left out, recorded with the batch that would have held it. JSON-safe. */
 export interface Fault {
@@ -24,6 +35,16 @@ export interface Fault {
   readonly stage: FaultStage;
   readonly reason: string;
   readonly attempts: number;
+}
+
+/** How many there are, by source and stage. */
+export function countFaults(faults: readonly Pick<Fault, "source" | "stage">[]): Record<string, number> {
+  const counts = new Map<string, number>();
+  for (const { source, stage } of faults) {
+    const key = `${source} ${stage}`;
+    counts.set(key, (counts.get(key) ?? 0) + 1);
+  }
+  return Object.fromEntries([...counts].sort(([a], [b]) => (a < b ? -1 : 1)));
 }
 
 /** How often to try, and whether to leave out in the end. */
@@ -42,6 +63,7 @@ const codes = {
   shard: "CORRUPT",
   sample: "CORRUPT",
   transform: "INVALID_ARGUMENT",
+  empty: "INVALID_ARGUMENT",
   length: "LIMIT",
 } as const satisfies Record<FaultStage, ErrorCode>;
 
@@ -54,6 +76,11 @@ export function stopFor({ source, id, stage, reason, attempts }: Fault, cause?: 
     { source, id, stage, attempts },
     cause,
   );
+}
+
+/** The failure of a pipeline that cannot work at all: something it needs is missing. No policy leaves that out. */
+export function stopForSetup(source: string, code: ErrorCode, reason: string): BatchWeaveError {
+  return new BatchWeaveError(code, `Source ${source} cannot be prepared: ${reason}`, { source });
 }
 
 /** The text of whatever was thrown. */

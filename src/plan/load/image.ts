@@ -6,6 +6,7 @@
 import { importPeer } from "../peer.js";
 import { checkWhole } from "../run/spec-check.js";
 import type { PreparedImage, PreparedSample } from "./prepared-sample.js";
+import { fieldOf } from "./sample-field.js";
 import { type Placement, type Transform, transform } from "./transform.js";
 
 /** Raw RGB, rows from the top. */
@@ -42,13 +43,13 @@ async function sharp(): Promise<Sharp> {
 }
 
 function encoded(value: Fields, field: string): Uint8Array {
-  const bytes = value[field];
+  const bytes = fieldOf(value, field);
   if (bytes instanceof Uint8Array) return bytes;
   throw new TypeError(`the field ${field} is not an encoded image`);
 }
 
 function raw(value: Fields, field: string): RawImage {
-  const image = value[field] as Partial<RawImage> | undefined;
+  const image = fieldOf(value, field) as Partial<RawImage> | null;
   if (image?.data instanceof Uint8Array && image.width && image.height) return image as RawImage;
   throw new TypeError(`the field ${field} is not a decoded image; put decodeImage() before`);
 }

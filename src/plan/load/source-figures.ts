@@ -1,4 +1,6 @@
 /** What a source costs, measured while it is read: the figures by which loaders are sized and transforms are placed. */
+import type { Fault } from "./fault.js";
+import { FaultTally, type TallySource } from "./fault-tally.js";
 import type { Transform } from "./transform.js";
 
 /** Sizes before the first transform and after each, summed over samples. */
@@ -22,6 +24,9 @@ export interface SourceFigures {
   readonly stageBytes: readonly number[];
 }
 
+/** What a counter must know of its source. */
+type CountedSource = TallySource & { readonly settings: { readonly transforms?: readonly Transform[] | undefined } };
+
 /** Counts of one source. Mutable: owned by its loaders. */
 export class FigureCounter {
   readonly source: string;
@@ -30,13 +35,15 @@ export class FigureCounter {
   transformMs = 0;
   bufferedBytes = 0;
   bufferedBytesMost = 0;
-  faults = 0;
   truncated = 0;
+  readonly tally: FaultTally;
   readonly stageBytes: number[];
   readonly #loaderStages: number;
 
-  constructor(source: string, transforms: readonly Transform[]) {
-    this.source = source;
+  constructor(source: CountedSource, onFault?: ((fault: Fault) => void) | undefined) {
+    const transforms = source.settings.transforms ?? [];
+    this.source = source.name;
+    this.tally = new FaultTally(source, onFault);
     this.stageBytes = new Array<number>(transforms.length + 1).fill(0);
     this.#loaderStages = transforms.filter(({ at }) => at === "loader").length;
   }
@@ -66,7 +73,7 @@ export class FigureCounter {
       transformMs: this.transformMs,
       bufferedBytes: this.bufferedBytes,
       bufferedBytesMost: this.bufferedBytesMost,
-      faults: this.faults,
+      faults: this.tally.count,
       truncated: this.truncated,
       stageBytes: [...this.stageBytes],
     };

@@ -5,7 +5,8 @@
 import type { Env } from "../../index.js";
 import type { ResolvedSource } from "../source/source.js";
 import type { CursorItem, SourceCursor, SourcePosition } from "../source/source-cursor.js";
-import { attemptsOf, type Fault, stopFor } from "./fault.js";
+import { attemptsOf, type Fault, stopFor, stopForSetup } from "./fault.js";
+import { orAborted } from "./or-aborted.js";
 import { asPrepared, metaOf, type PreparedSample } from "./prepared-sample.js";
 import type { SampleMeta } from "./sample-meta.js";
 import type { FigureCounter } from "./source-figures.js";
@@ -103,13 +104,14 @@ export class SourceLoader {
         await this.#refill(signal);
         continue;
       }
-      const result = await slot.result;
+      const result = await orAborted(slot.result, signal);
       this.#slots.shift();
       if ("fault" in result) {
         this.#faults.push(result.fault);
-        this.#counter.faults++;
+        this.#counter.tally.add(result.fault);
         continue;
       }
+      this.#counter.tally.good();
       this.#head = {
         meta: result.meta,
         value: result.value,
@@ -143,7 +145,7 @@ export class SourceLoader {
       return;
     }
     if (!this.#filling) this.#ahead = Math.min(this.#settings.bufferSamplesMax, 2 * this.#ahead);
-    await (this.#filling ?? this.#fill(signal));
+    await orAborted(this.#filling ?? this.#fill(signal), signal);
   }
 
   /** In the background, when half of what is allowed has been used. A failure waits until somebody needs the sample. */
@@ -199,11 +201,12 @@ export class SourceLoader {
     let output = first;
     let delayMs = this.#source.settings.retryDelayMs ?? 100;
     let attempt = 1;
-    for (; output.error !== undefined && attempt < attempts; attempt++, delayMs *= 2) {
+    for (; output.error !== undefined && !output.setup && attempt < attempts; attempt++, delayMs *= 2) {
       await this.#env.sleep(delayMs);
       const input = { source: this.#source.name, id: item.id, value: item.raw?.value };
       output = (await this.#pool.run(this.#chain, [input]))[0] as ChainOutput;
     }
+    if (output.setup) throw stopForSetup(this.#source.name, output.setup, output.error as string);
     if (output.error !== undefined) return { fault: this.#leaveOut(item.id, "transform", output.error, attempt) };
     this.#counter.transformMs += output.ms;
     return this.#prepare(item, output);
@@ -214,6 +217,10 @@ export class SourceLoader {
     const checked = asPrepared(output.value, { source: this.#source.name, id: item.id, vocabSize });
     if ("garbage" in checked) return { fault: this.#leaveOut(item.id, "transform", checked.garbage, 1) };
     let value = checked;
+    if (value.tokens.length === 0)
+      return {
+        fault: { source: this.#source.name, id: item.id, stage: "empty", reason: "it has no tokens", attempts: 1 },
+      };
     const notes: Fault[] = [];
     if (value.tokens.length > tokensMax) {
       const fault = { source: this.#source.name, id: item.id, stage: "length" as const, attempts: 1 };

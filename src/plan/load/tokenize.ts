@@ -2,9 +2,11 @@
 import { readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { BatchWeaveError } from "../../index.js";
 import { importPeer } from "../peer.js";
 import { checkWhole, checkWord } from "../run/spec-check.js";
 import type { PreparedSample } from "./prepared-sample.js";
+import { fieldOf } from "./sample-field.js";
 import { type Placement, type Transform, transform } from "./transform.js";
 
 /** Which tokenizer: a Hugging Face `tokenizer.json`, an encoding of tiktoken, or plain UTF-8 bytes (no package needed). */
@@ -47,14 +49,30 @@ async function openEncoder(choice: TokenizerChoice): Promise<Encode> {
   );
   const file = String(choice.file);
   const path = file.startsWith("file:") ? fileURLToPath(file) : file;
-  const json = JSON.parse(await readFile(path, "utf8")) as object;
+  const text = await readFile(path, "utf8").catch((cause: unknown) =>
+    Promise.reject(badTokenizer(path, "cannot be read", cause)),
+  );
   // Names of special tokens; a tokenizer without them has none.
   const config = await readFile(join(dirname(path), "tokenizer_config.json"), "utf8").then(
     (text) => JSON.parse(text) as object,
     () => ({}),
   );
-  const tokenizer = new Tokenizer(json as never, config as never);
-  return (text) => tokenizer.encode(text, { add_special_tokens: false } as never).ids;
+  try {
+    const tokenizer = new Tokenizer(JSON.parse(text) as never, config as never);
+    return (given) => tokenizer.encode(given, { add_special_tokens: false } as never).ids;
+  } catch (cause) {
+    throw badTokenizer(path, "is not a tokenizer.json", cause);
+  }
+}
+
+function badTokenizer(path: string, what: string, cause: unknown): BatchWeaveError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  return new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    `The tokenizer's file ${path} ${what} (${reason}). Check tokenizer.file; a relative path begins at the working directory.`,
+    { path },
+    cause,
+  );
 }
 
 /** The function behind {@link tokenize}: keeps the sample's other fields and adds `tokens`. Async only until its tokenizer is loaded. */
@@ -82,7 +100,7 @@ function tokenizeWith(
   settings: TokenizeSettings,
 ): PreparedSample {
   const { field = "text", begin, end } = settings;
-  const text = value[field];
+  const text = fieldOf(value, field);
   if (typeof text !== "string") throw new TypeError(`the field ${field} is not text`);
   const ids = encode(text);
   const [before, after] = [begin === undefined ? [] : [begin], end === undefined ? [] : [end]];

@@ -1,5 +1,5 @@
 /** Runs the transforms of a sample one after another and measures them; the same code inline and in a worker thread. */
-import { systemEnv } from "../../index.js";
+import { type ErrorCode, isBatchWeaveError, systemEnv } from "../../index.js";
 import { loadTransform, sizeOf, type Transform, type TransformContext, type TransformFunction } from "./transform.js";
 
 /** One sample on its way through transforms. */
@@ -11,6 +11,8 @@ export interface ChainInput extends TransformContext {
 export interface ChainOutput {
   readonly value?: unknown;
   readonly error?: string | undefined;
+  /** With `error`: it is no sample's fault, something that the transform needs is missing. */
+  readonly setup?: ErrorCode | undefined;
   readonly ms: number;
   readonly bytes: readonly number[];
 }
@@ -43,6 +45,7 @@ export async function runChain(chain: readonly Transform[], { value, source, id 
   } catch (error) {
     const step = chain[bytes.length - 1];
     const reason = error instanceof Error ? error.message : String(error);
-    return { error: `${step?.name}: ${reason}`, ms, bytes };
+    const setup = isBatchWeaveError(error) && error.remedy === "fix" ? error.code : undefined;
+    return { error: `${step?.name}: ${reason}`, ...(setup ? { setup } : {}), ms, bytes };
   }
 }

@@ -48,6 +48,9 @@ function warnOfStray(reason: string): void {
 /** Starting a thread and loading its modules may take so long, whatever a sample may. */
 const startMsMax = 60_000;
 
+/** Between turns for everything else, where transforms run on the calling thread. */
+const yieldMs = 20;
+
 /** A pool of transform threads. */
 export class TransformPool implements AsyncDisposable {
   readonly #env: Env;
@@ -58,6 +61,7 @@ export class TransformPool implements AsyncDisposable {
   readonly #workerUrl: URL;
   readonly #threads = new Set<Thread>();
   readonly #queue: Task[] = [];
+  #yieldedMs = 0;
   #watching = false;
   #closed = false;
 
@@ -84,6 +88,7 @@ export class TransformPool implements AsyncDisposable {
     if (chain.length === 0 || this.#threadsMax === 0) {
       const outputs: ChainOutput[] = [];
       for (const input of inputs) outputs.push(await runChain(chain, input));
+      await this.#yield();
       return outputs;
     }
     return await new Promise((resolve, reject) => {
@@ -91,6 +96,13 @@ export class TransformPool implements AsyncDisposable {
       this.#queue.push({ chain, inputs, outputs, resolve, reject, left: inputs.map((_, i) => i) });
       this.#pump();
     });
+  }
+
+  /** Transforms on the calling thread may leave it no turn for anything else, such as a signal: now and then they let go. */
+  async #yield(): Promise<void> {
+    if (this.#env.monotonic() - this.#yieldedMs < yieldMs) return;
+    await this.#env.sleep(0);
+    this.#yieldedMs = this.#env.monotonic();
   }
 
   #pump(): void {

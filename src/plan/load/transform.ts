@@ -1,4 +1,5 @@
 /** Transforms: plain functions in a module, named by it, so that a worker thread can find them too. */
+import { BatchWeaveError } from "../../index.js";
 import { importPeer } from "../peer.js";
 
 /** What a transform is told besides the value. */
@@ -57,9 +58,20 @@ export async function loadTransform({ module, name }: Pick<Transform, "module" |
     promise = importModule(module);
     loaded.set(module, promise);
   }
-  const found = (await promise)[name];
-  if (typeof found !== "function") throw new TypeError(`${module} exports no function ${name}`);
-  return found as TransformFunction;
+  const found = (await promise.catch((error: unknown) => Promise.reject(notLoaded(module, name, error))))[name];
+  if (typeof found === "function") return found as TransformFunction;
+  throw new BatchWeaveError("INVALID_ARGUMENT", `${module} exports no function ${name}. Mend the transform's name.`);
+}
+
+function notLoaded(module: string, name: string, cause: unknown): BatchWeaveError {
+  const { code, message = String(cause) } = (cause ?? {}) as Partial<NodeJS.ErrnoException>;
+  const isPackage = code === "ERR_MODULE_NOT_FOUND" && /^Cannot find package/.test(message);
+  return new BatchWeaveError(
+    isPackage ? "MISSING_PACKAGE" : "INVALID_ARGUMENT",
+    `The transform ${name} cannot be loaded: ${message.replace(/\.$/, "")}. ${isPackage ? "Install the package" : "Mend the module"}: ${module}`,
+    { module, name },
+    cause,
+  );
 }
 
 let typescript: Promise<unknown> | undefined;

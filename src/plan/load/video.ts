@@ -1,6 +1,7 @@
 /** A ready-made transform for videos: frames as raw RGB, through the ffmpeg program where it is installed. */
 import { spawn } from "node:child_process";
 import { BatchWeaveError } from "../../index.js";
+import { fieldOf } from "./sample-field.js";
 import { type Placement, type Transform, transform } from "./transform.js";
 
 /** Settings of {@link videoFrames}. */
@@ -20,7 +21,7 @@ export interface VideoSettings {
 /** Behind {@link videoFrames}: `{ frames, width, height, data }` in place of the file. */
 export async function decodeVideo(value: Readonly<Record<string, unknown>>, settings: VideoSettings): Promise<unknown> {
   const { field = "video", framesPerSecond = 1, framesMax = 16, width = 224, height = 224 } = settings;
-  const bytes = value[field];
+  const bytes = fieldOf(value, field);
   if (!(bytes instanceof Uint8Array)) throw new TypeError(`the field ${field} is not an encoded video`);
   const filter = `fps=${framesPerSecond},scale=${width}:${height}`;
   const args = [

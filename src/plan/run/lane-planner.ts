@@ -6,7 +6,8 @@ import { BatchWeaveError, type Env, type LineageSample } from "../../index.js";
 import { FillBins } from "../graph/fill-bins.js";
 import type { LoadPlan } from "../graph/load-plan.js";
 import type { Fault } from "../load/fault.js";
-import { attemptsOf, stopFor } from "../load/fault.js";
+import { attemptsOf, countFaults, stopFor, stopForSetup } from "../load/fault.js";
+import { orAborted } from "../load/or-aborted.js";
 import { asPrepared, type PreparedSample } from "../load/prepared-sample.js";
 import type { SampleMeta } from "../load/sample-meta.js";
 import type { FigureCounter } from "../load/source-figures.js";
@@ -34,6 +35,8 @@ export interface BatchNotes {
   /** Samples, or rests of shards, that were left out or cut on the way; the first hundred by name. */
   readonly faults?: readonly Fault[] | undefined;
   readonly faultsMore?: number | undefined;
+  /** All of them, counted by source and stage. */
+  readonly faultCounts?: Readonly<Record<string, number>> | undefined;
 }
 
 /** A batch that is ready to be appended. */
@@ -144,14 +147,17 @@ export class LanePlanner {
       this.#selector instanceof SampleSelector
         ? await this.#selector.select(step, bins, this.#debt, context, options.signal)
         : await this.#selector.select(step, bins, context, options.signal);
-    if (selection.samples.length === 0 && selection.faults.length === 0 && !options.isFiller) {
+    if (selection.samples.length === 0 && !options.isFiller) {
       if (selection.debt.some((count) => count > 0)) throw tooMany(step, pipeline);
+      // What is faulty after the last good sample is in no batch: the log ends before it. With no good sample at all there is no log to end.
+      if (selection.faults.length > 0 && this.#seq === 0) throw emptyBatch(step, selection.faults);
       return undefined;
     }
     this.#positions = this.#positions.map((position, i) => selection.positions.get(i) ?? position);
     this.#debt = selection.debt;
     this.#assertDebt(step);
-    const { kept, start, faults } = await this.#finish(selection, bins.assignment);
+    const { kept, start, faults } = await this.#finish(selection, bins.assignment, options.signal);
+    if (kept.length === 0 && !options.isFiller) throw emptyBatch(step, faults);
     return this.#build(step, kept, start, [...selection.faults, ...faults], selection.decided);
   }
 
@@ -165,6 +171,7 @@ export class LanePlanner {
   async #finish(
     { samples }: Selection,
     assignment: Int32Array,
+    signal: AbortSignal | undefined,
   ): Promise<{ kept: LoadedSample[]; start: Int32Array; faults: Fault[] }> {
     const { pool, pipeline, counters } = this.#parts;
     const { vocabSize } = pipeline.spec.construct;
@@ -181,7 +188,7 @@ export class LanePlanner {
           id: samples[i]?.meta.id as string,
           value: samples[i]?.value,
         }));
-        const results = await pool.run(chain, inputs);
+        const results = await orAborted(pool.run(chain, inputs), signal);
         const first = transforms.findIndex(({ at }) => at === "constructor");
         results.forEach((output, k) => {
           outputs[members[k] as number] = output;
@@ -197,8 +204,9 @@ export class LanePlanner {
       if ("garbage" in value) {
         const { source, id } = sample.meta;
         const fault: Fault = { source, id, stage: "transform", reason: value.garbage, attempts: 1 };
-        const { settings } = pipeline.sources.find(({ name }) => name === source) as (typeof pipeline.sources)[number];
-        if (!attemptsOf(settings).isSkipped) throw stopFor(fault);
+        const at = pipeline.sources.findIndex(({ name }) => name === source);
+        if (!attemptsOf(pipeline.sources[at]?.settings).isSkipped) throw stopFor(fault);
+        counters[at]?.tally.add(fault);
         faults.push(fault);
         return;
       }
@@ -247,6 +255,7 @@ export class LanePlanner {
       ...(decided ? { mix: decided } : {}),
       ...(faults.length > 0 ? { faults: faults.slice(0, faultsNamedMax) } : {}),
       ...(more > 0 ? { faultsMore: more } : {}),
+      ...(faults.length > 0 ? { faultCounts: countFaults(faults) } : {}),
     };
     return {
       seq,
@@ -275,16 +284,26 @@ export class LanePlanner {
 
 /** What a transform in the constructor made of a sample: its place in a sequence was given away before, so its length must be the same. */
 function finished(
-  { value, error }: ChainOutput,
+  { value, error, setup }: ChainOutput,
   { source, id, tokens }: SampleMeta,
   vocabSize: number | undefined,
 ): PreparedSample | { readonly garbage: string } {
+  if (setup) throw stopForSetup(source, setup, error as string);
   if (error !== undefined) return { garbage: error };
   const checked = asPrepared(value, { source, id, vocabSize });
   if ("garbage" in checked || checked.tokens.length === tokens) return checked;
   return {
     garbage: `it has ${checked.tokens.length} tokens after the transforms in the constructor and had ${tokens} before`,
   };
+}
+
+function emptyBatch(step: number, faults: readonly Fault[]): BatchWeaveError {
+  const [first] = faults;
+  return new BatchWeaveError(
+    "LIMIT",
+    `The batch of step ${step} would be empty: all ${faults.length} samples for it are faulty, first ${first?.source} ${first?.id} (${first?.stage}: ${first?.reason.replace(/\.$/, "")}). Mend the source or its transforms.`,
+    { step, faults: faults.length },
+  );
 }
 
 function tooMany(step: number, { batch, spec }: ResolvedPipeline): BatchWeaveError {

@@ -63,11 +63,22 @@ const bytes = (n: number): string => (n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB` : 
 /** What each source cost, and what moving its transforms would move. */
 export function describeSources(sources: readonly SourceFigures[], placements: readonly PlacementFigures[]): string {
   const used = sources.filter(({ samples }) => samples > 0).slice(0, sourcesShownMax);
+  const hasFaults = used.some(({ faults }) => faults > 0);
   const lines = table([
-    ["source", "samples", "ms/sample", "raw", "ready", "expansion", "buffered at most"],
+    [
+      "source",
+      "samples",
+      ...(hasFaults ? ["left out"] : []),
+      "ms/sample",
+      "raw",
+      "ready",
+      "expansion",
+      "buffered at most",
+    ],
     ...used.map((s) => [
       s.source,
       String(s.samples),
+      ...(hasFaults ? [String(s.faults)] : []),
       (s.transformMs / s.samples).toFixed(2),
       bytes(s.rawBytes),
       bytes(s.readyBytes),

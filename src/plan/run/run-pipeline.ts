@@ -10,6 +10,7 @@ import {
   safetensorsType,
   systemEnv,
 } from "../../index.js";
+import type { Fault } from "../load/fault.js";
 import { FigureCounter, type SourceFigures } from "../load/source-figures.js";
 import { TransformPool } from "../load/transform-pool.js";
 import { ShardPool } from "../source/shard-pool.js";
@@ -40,6 +41,8 @@ export interface RunSettings {
 export interface RunOptions extends NamespaceOptions {
   /** After each batch was accepted by the log's producer. */
   readonly onBatch?: ((batch: PlannedBatch, committed: Promise<unknown>) => void) | undefined;
+  /** When something is left out, before the batch that records it is made. */
+  readonly onFault?: ((fault: Fault) => void) | undefined;
   /** Only for tests of worker threads: where their program is. */
   readonly workerUrl?: URL | undefined;
 }
@@ -64,12 +67,16 @@ export class OpenPipeline implements AsyncDisposable {
     this.#parts = parts;
   }
 
-  static async open(pipeline: Pipeline, env: Env, workerUrl?: URL | undefined): Promise<OpenPipeline> {
+  static async open(
+    pipeline: Pipeline,
+    env: Env,
+    { workerUrl, onFault }: Pick<RunOptions, "workerUrl" | "onFault"> = {},
+  ): Promise<OpenPipeline> {
     const resolved = await resolvePipeline(pipeline, env);
     const { spec, sources } = resolved;
     const shards = new ShardPool({ env, storeSettings: spec.storeSettings }, spec.buffers);
     const pool = new TransformPool(env, spec.workers, workerUrl);
-    const counters = sources.map(({ name, settings }) => new FigureCounter(name, settings.transforms ?? []));
+    const counters = sources.map((source) => new FigureCounter(source, onFault));
     return new OpenPipeline(resolved, { pipeline: resolved, shards, pool, env, counters });
   }
 
@@ -117,7 +124,7 @@ export async function runPipeline(
   const { namespace: target } = pipeline.spec;
   const steps = settings.steps ?? pipeline.spec.steps ?? Number.POSITIVE_INFINITY;
   const begun = env.monotonic();
-  await using open = await OpenPipeline.open(pipeline, env, options.workerUrl);
+  await using open = await OpenPipeline.open(pipeline, env, options);
   const order = target.order ?? "lanes";
   const { grid } = target;
   const shape = order === "lanes" ? { grid, order, lanes: open.resolved.lanes } : { grid };

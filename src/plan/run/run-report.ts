@@ -1,5 +1,5 @@
 /** What a run has done, added up batch by batch: mixture by phase, balance, packing, faults. */
-import type { Fault } from "../load/fault.js";
+import { countFaults, type Fault } from "../load/fault.js";
 import { type MixSchedule, mixPosition } from "../mix/mix-schedule.js";
 import { shareUnit, wholeShares } from "../mix/mixer.js";
 import type { PlannedBatch } from "./lane-planner.js";
@@ -81,10 +81,9 @@ export class RunReport {
       this.#sums[when].ranks += notes.imbalance[when].ranks;
       this.#sums[when].microbatches += notes.imbalance[when].microbatches;
     }
-    for (const { source, stage } of faults) {
-      const key = `${source} ${stage}`;
-      this.#faults.set(key, (this.#faults.get(key) ?? 0) + 1);
-    }
+    // Notes name the first hundred and count them all.
+    for (const [key, count] of Object.entries(notes.faultCounts ?? countFaults(faults)))
+      this.#faults.set(key, (this.#faults.get(key) ?? 0) + count);
     this.#count(step, notes, samples);
   }
 

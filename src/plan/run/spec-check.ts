@@ -26,6 +26,8 @@ const either =
     checks.some((check) => check(value) === undefined) ? undefined : checks.map((check) => check(value)).join(" or ");
 const positive: Check = (value) => (typeof value === "number" && value > 0 ? undefined : "a number above 0");
 const atLeastZero: Check = (value) => (typeof value === "number" && value >= 0 ? undefined : "a number of at least 0");
+const share: Check = (value) =>
+  typeof value === "number" && value >= 0 && value <= 1 ? undefined : "a number from 0 to 1";
 const flag = kind("boolean", "true or false");
 const list: Check = (value) => (Array.isArray(value) ? undefined : "a list");
 const table = kind("object", "an object");
@@ -88,6 +90,7 @@ const shapes: Readonly<Record<SpecPart, Shape>> = {
     retriesMax: whole(0),
     retryDelayMs: atLeastZero,
     afterRetries: word("skip", "stop"),
+    faultShareMax: share,
   },
   transform: {
     module: kind("string", "the address of a module"),

@@ -1,5 +1,5 @@
 /** Parquet through hyparquet: rows of a window only, by the offset index where the file has one. The footer is read once per open shard. */
-import { BatchWeaveError } from "../../index.js";
+import { BatchWeaveError, isBatchWeaveError } from "../../index.js";
 import { importPeer } from "../peer.js";
 import { openShardBytes, type ShardBytes } from "./shard-bytes.js";
 import type { RawSample, ShardFormat, ShardPlace, ShardReader, ShardWindow, WindowLimits } from "./shard-reader.js";
@@ -85,6 +85,27 @@ function damaged(uri: string, cause: unknown): BatchWeaveError {
   );
 }
 
+/** A column that a file does not have is a slip in the pipeline, not damage. */
+function assertColumns(uri: string, columns: readonly string[], { schema }: Footer): void {
+  const [root] = schema;
+  const names: string[] = [];
+  // The schema is a tree written as a list; its first level is what rows are made of.
+  for (let i = 1, below = [root?.num_children ?? 0]; i < schema.length && below.length > 0; i++) {
+    const element = schema[i];
+    if (below.length === 1) names.push(element?.name ?? "");
+    below[below.length - 1] = (below.at(-1) as number) - 1;
+    if ((element?.num_children ?? 0) > 0) below.push(element?.num_children as number);
+    while (below.length > 0 && below.at(-1) === 0) below.pop();
+  }
+  const missing = columns.filter((column) => !names.includes(column));
+  if (missing.length === 0) return;
+  throw new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    `${uri} has no column ${missing.join(", ")}; it has ${names.join(", ")}. Mend columns in the source.`,
+    { uri, missing, columns: names },
+  );
+}
+
 function asyncBuffer(
   bytes: ShardBytes,
   signal?: AbortSignal | undefined,
@@ -107,10 +128,12 @@ export function parquetFormat(settings: ParquetSettings): ShardFormat {
       const hyparquet = await importPeer<Hyparquet>("hyparquet", "Parquet sources");
       const bytes = await openShardBytes(uri, access);
       try {
-        return new ParquetRows(hyparquet, bytes, await hyparquet.parquetMetadataAsync(asyncBuffer(bytes)), settings);
+        const footer = await hyparquet.parquetMetadataAsync(asyncBuffer(bytes));
+        assertColumns(uri, settings.columns ?? [], footer);
+        return new ParquetRows(hyparquet, bytes, footer, settings);
       } catch (cause) {
         await bytes[Symbol.asyncDispose]();
-        throw damaged(uri, cause);
+        throw isBatchWeaveError(cause) ? cause : damaged(uri, cause);
       }
     },
   };

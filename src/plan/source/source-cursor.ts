@@ -134,8 +134,8 @@ export class SourceCursor {
         return await this.#pool.window(this.#source, shard, place, signal);
       } catch (error) {
         signal?.throwIfAborted();
-        // A package that is not installed is nobody's bad shard.
-        if (isBatchWeaveError(error, "MISSING_PACKAGE")) throw error;
+        // A package that is not installed, or a column that does not exist, is nobody's bad shard.
+        if (isBatchWeaveError(error) && error.remedy === "fix") throw error;
         if (attempt < attempts) {
           await this.#env.sleep(delayMs, signal);
           continue;
