@@ -1,13 +1,13 @@
 /**
- * What our S3 client costs: against the same server in one run, our client, the bare `node:http` call (signed, for no S3 takes it otherwise; no
- * timeouts, no checks) and AWS SDK v3
- * with its defaults. Each client is a process of its own; rounds of the clients alternate, and every figure is the median of the rounds.
+ * What our S3 client costs: against the same server in one run, our client, the bare `undici` call that it is built on (signed, for no S3 takes it
+ * otherwise; no timeouts of our own, no checks) and AWS SDK v3 with its defaults. Each client is a process of its own; rounds of the clients alternate, and every figure is the median of the rounds.
  * The server is a process of ours that forgets what it is sent, so that the clients are what is measured.
  *
  * `--heap 32` lets every client hold 32 MB of small objects, as a process that does some work does: V8 counts the bytes of buffers against a limit that
  * grows with the heap, and in an empty process that limit, not the client, decides how often everything is collected.
  *
- * `--clients "bare;bare, signed by AWS's signer"` shows what AWS's own signer would cost (names are separated by semicolons).
+ * `--clients "bare;bare, signed by AWS's signer"` shows what AWS's own signer would cost (names are separated by semicolons), and
+ * `--clients "bare;batchweave;batchweave of ../before"` compares with the build in another checkout.
  *
  * Over TLS nobody but the SDK hashes the bytes (UNSIGNED-PAYLOAD). Over plain HTTP our default is to sign them, because nothing else
  * protects them there: that is the row "batchweave, bytes signed"; the row "batchweave" has `signPayload: false`, as the bare call does.
@@ -24,7 +24,7 @@ import type { StoreAnswer, StoreQuestion, StoreWorkerSettings } from "./harness/
 import { WorkerProcess } from "./harness/worker-process.js";
 
 export const summary =
-  "our S3 client, the bare node:http call and AWS SDK v3 [--sizes 100e3,1e6,10e6] [--concurrency 1,8,32] [--ops put,get] [--tls both|yes|no] [--rounds 5] [--seconds 0.4] [--clients NAMES] [--heap MB]";
+  "our S3 client, the bare undici call and AWS SDK v3 [--sizes 100e3,1e6,10e6] [--concurrency 1,8,32] [--ops put,get] [--tls both|yes|no] [--rounds 5] [--seconds 0.4] [--clients NAMES] [--heap MB]";
 
 const bytesSigned = "batchweave, bytes signed";
 const clientNames = ["bare", "batchweave", bytesSigned, "aws sdk"];

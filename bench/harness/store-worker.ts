@@ -1,8 +1,8 @@
 /** One client of the store benchmark in a process of its own, so that its CPU time is all its own. */
 import { createHash, createHmac } from "node:crypto";
-import { Agent, request } from "node:http";
-import { request as requestTls, Agent as TlsAgent } from "node:https";
-import { openStore } from "../../src/index.js";
+import { resolve } from "node:path";
+import { Pool } from "undici";
+import * as batchweave from "../../src/index.js";
 import { NodeSha256 } from "./node-sha256.js";
 import { makePayloads } from "./payload.js";
 import { answer, workerArgument } from "./worker-process.js";
@@ -97,32 +97,21 @@ type Sign = (
   headers: Record<string, string>,
 ) => Record<string, string> | Promise<Record<string, string>>;
 
-/** What one would write with Node alone, signed because no S3 server would take it otherwise: no timeouts, no checks, no verdicts. */
+/** What one would write with undici alone, signed because no S3 server would take it otherwise: no timeouts of our own, no checks, no verdicts. */
 function bareClient(sign: Sign): Client {
   const url = new URL(endpoint);
-  const isTls = url.protocol === "https:";
-  const agent = new (isTls ? TlsAgent : Agent)({ keepAlive: true, maxSockets: 64 });
+  const pool = new Pool(url.origin, { connections: 64, pipelining: 1 });
   const send = async (
-    method: string,
+    method: "PUT" | "GET",
     key: string,
     more: Record<string, string>,
     body?: Uint8Array,
   ): Promise<Uint8Array> => {
-    const { hostname, port, host } = url;
     const path = `/${bucket}/${key}`;
-    const found = sign(method, path, { host, ...more });
+    const found = sign(method, path, { host: url.host, ...more });
     const headers = found instanceof Promise ? await found : found;
-    return new Promise((resolve, reject) => {
-      const options = { agent, hostname, port, method, path, headers };
-      const sending = (isTls ? requestTls : request)(options, (response) => {
-        const chunks: Buffer[] = [];
-        response.on("data", (chunk: Buffer) => chunks.push(chunk));
-        response.on("end", () => resolve(Buffer.concat(chunks)));
-        response.on("error", reject);
-      });
-      sending.on("error", reject);
-      sending.end(body);
-    });
+    const answer = await pool.request({ method, path, headers, body: body ?? null });
+    return answer.body.bytes();
   };
   return {
     put: (key, body) => send("PUT", key, { "content-length": String(body.byteLength) }, body),
@@ -130,7 +119,7 @@ function bareClient(sign: Sign): Client {
   };
 }
 
-async function ownClient(signPayload: boolean): Promise<Client> {
+async function ownClient(signPayload: boolean, { openStore }: typeof batchweave = batchweave): Promise<Client> {
   const store = await openStore(`s3://${bucket}`, {
     s3: { endpoint, region: "us-east-1", credentials, signPayload },
   });
@@ -163,7 +152,11 @@ const clients: Record<string, () => Client | Promise<Client>> = {
   "batchweave, bytes signed": () => ownClient(true),
   "aws sdk": sdkClient,
 };
-const client = await (clients[name] as () => Client | Promise<Client>)();
+/** `batchweave of FOLDER`: the build in another checkout, for before and after in one run. */
+const other = /^batchweave of (.+)$/.exec(name)?.[1];
+const client = other
+  ? await ownClient(false, (await import(resolve(other, "dist/src/index.js"))) as typeof batchweave)
+  : await (clients[name] as () => Client | Promise<Client>)();
 
 async function measure({ op, bytes, concurrency, seconds }: StoreQuestion): Promise<StoreAnswer> {
   const payloads = op === "put" ? makePayloads(Math.min(8, Math.ceil(32e6 / bytes)), bytes, 1) : [];

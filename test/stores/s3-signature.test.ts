@@ -17,8 +17,6 @@ const place: S3Place = {
   prefix: "x/",
   endpoint: "https://host",
   isTls: true,
-  hostname: "host",
-  port: 443,
   host: "host",
   basePath: "/bucket/",
   region: "eu-west-1",

@@ -1,4 +1,4 @@
-/** What goes over a connection to S3 and what comes back, whatever carries it. */
+/** What is sent over HTTP and what comes back, whatever carries it. */
 import type { Body } from "../object-store.js";
 
 /** Names are in lower case. */
@@ -11,6 +11,8 @@ export interface HttpRequest {
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: Body | undefined;
+  /** Of a success's body. A longer one is cut off, and the answer is broken. */
+  readonly answerBytesMax: number;
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -48,21 +50,7 @@ export class HttpTimeout extends Error {
   }
 }
 
-/** The other side does not speak HTTP/1.1, or breaks its rules. */
+/** The other side does not speak HTTP/1.1, breaks its rules, or says more than it was asked for. */
 export class HttpProtocolError extends Error {
   readonly code = "EBADHTTP";
-}
-
-const unsendable = /[^\t\x20-\x7e\x80-\xff]/;
-
-/** Request line and headers. Whoever could put a line break into one could write headers of their own. */
-export function requestHead({ method, path, headers }: HttpRequest): string {
-  let text = `${method} ${path} HTTP/1.1\r\n`;
-  if (/[^\x21-\x7e]/.test(path)) throw new TypeError("a request's path holds characters that must be escaped");
-  for (const name in headers) {
-    const value = headers[name] as string;
-    if (unsendable.test(value)) throw new TypeError(`the header ${name} holds characters that no header can`);
-    text += `${name}: ${value}\r\n`;
-  }
-  return `${text}connection: keep-alive\r\n\r\n`;
 }

@@ -19,8 +19,13 @@ export interface S3Request {
   readonly query?: Readonly<Record<string, string>> | undefined;
   readonly headers?: Readonly<Record<string, string>> | undefined;
   readonly body?: Body | undefined;
+  /** Default: what is plenty for XML. */
+  readonly answerBytesMax?: number | undefined;
   readonly signal?: AbortSignal | undefined;
 }
+
+/** A page of a thousand keys is a megabyte or two. */
+const xmlBytesMax = 16 * 1024 * 1024;
 
 const empty = createHash("sha256").digest("hex");
 
@@ -75,7 +80,9 @@ export class S3Calls {
     }
     const query = queryText(request.query);
     this.#signer.sign({ method, path, query, headers }, credentials);
-    return this.#client.send({ method, path: query === "" ? path : `${path}?${query}`, headers, body, signal });
+    const answerBytesMax = request.answerBytesMax ?? xmlBytesMax;
+    const target = query === "" ? path : `${path}?${query}`;
+    return this.#client.send({ method, path: target, headers, body, answerBytesMax, signal });
   }
 
   /** Like `sendOnce` for requests that may be repeated: failures are told as ours, and a connection that had gone stale is replaced. */

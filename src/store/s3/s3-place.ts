@@ -57,9 +57,7 @@ export interface S3Place {
   readonly prefix: string;
   readonly endpoint: string;
   readonly isTls: boolean;
-  readonly hostname: string;
-  readonly port: number;
-  /** The Host header. */
+  /** Host and port: the Host header. */
   readonly host: string;
   /** What stands before the key in a request's path: "/" or "/bucket/". */
   readonly basePath: string;
@@ -112,8 +110,6 @@ export async function findS3Place(
     prefix: prefix === "" ? "" : `${prefix}/`,
     endpoint: url.origin,
     isTls,
-    hostname: hostname.replace(/^\[|\]$/g, ""),
-    port: url.port === "" ? (isTls ? 443 : 80) : Number(url.port),
     host: url.port === "" ? hostname : `${hostname}:${url.port}`,
     basePath: isPathStyle ? `${folder}/${bucket}/` : `${folder}/`,
     region,

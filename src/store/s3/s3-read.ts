@@ -1,6 +1,7 @@
 /** Reading an object or a range of it: every length is checked, and a transfer that broke off goes on where it broke. */
+import { constants } from "node:buffer";
 import { copyBody } from "../body.js";
-import type { HttpAnswer } from "../http/message.js";
+import { type HttpAnswer, HttpProtocolError } from "../http/message.js";
 import type { S3Calls, S3Request } from "./s3-calls.js";
 import { foreignAnswer, networkFailure, readS3Error, type S3Action } from "./s3-failure.js";
 
@@ -10,6 +11,10 @@ export interface Range {
   readonly length: number;
 }
 
+/** An object whole. Node's buffers hold no more. */
+const objectBytesMax = constants.MAX_LENGTH;
+/** A server that ignores ranges sends the object from its beginning: so much of it is read past, at most. */
+const ignoredRangeBytesMax = 64 * 1024 * 1024;
 /** Times one read may go on after a break; then it is the caller's retry that decides. */
 const resumesMax = 8;
 
@@ -36,7 +41,8 @@ export async function readObject(
     if (range || at > 0) headers["range"] = rangeText(at, end);
     // An object that was replaced meanwhile must not be sewn to what is left of the old one.
     if (parts.length > 0 && etag !== undefined) headers["if-match"] = etag;
-    const request: S3Request = { action, method: "GET", key, headers, signal };
+    const answerBytesMax = range ? Math.max(range.length, ignoredRangeBytesMax) : objectBytesMax;
+    const request: S3Request = { action, method: "GET", key, headers, answerBytesMax, signal };
     const answer = await calls.send(request);
     if (answer.status === 412 && parts.length > 0 && breaks < resumesMax) {
       parts = [];
@@ -46,7 +52,10 @@ export async function readObject(
     if (answer.status === 404 && readS3Error(answer)?.code === "NoSuchKey") return undefined;
     if (answer.status === 416) return parts.length > 0 ? copyBody(parts) : new Uint8Array(0);
     if (answer.status !== 200 && answer.status !== 206) throw calls.failure(request, answer);
-    if (answer.broken && answer.headers["etag"] === undefined) throw networkFailure(calls.place, action, answer.broken);
+    // Longer than anything that was asked for: to go on would only bring more of it.
+    const isWrong = answer.broken instanceof HttpProtocolError;
+    if (answer.broken && (isWrong || answer.headers["etag"] === undefined))
+      throw networkFailure(calls.place, action, answer.broken);
     // Every object has an ETag; a page that a proxy put here has none.
     if (answer.headers["etag"] === undefined) throw foreignAnswer(calls.place, action, answer);
     etag = answer.headers["etag"];

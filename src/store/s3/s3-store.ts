@@ -53,9 +53,7 @@ export async function openS3Store(
   const place = await findS3Place(uri, settings, environment, readIfThere);
   const caFile = settings.caFile ?? (environment["AWS_CA_BUNDLE"] || undefined);
   const client = new HttpClient({
-    isTls: place.isTls,
-    hostname: place.hostname,
-    port: place.port,
+    origin: `${place.isTls ? "https" : "http"}://${place.host}`,
     ca: caFile === undefined ? undefined : await certificates(caFile, environment),
     connectionsMax: positive("connectionsMax", settings.connectionsMax, 64),
     connectTimeoutMs: positive("connectTimeoutMs", settings.connectTimeoutMs, 5_000),
