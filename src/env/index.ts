@@ -1,7 +1,7 @@
 /**
  * env: time and chance.
  *
- * Owns: clock, timers, random numbers, ids, and the end of waits that are given up ({@link onAbort}). The only room that may touch `Date`, `performance`, `setTimeout`, `crypto`.
+ * Owns: clock, calendar, timers, random numbers, ids, and the end of waits that are given up ({@link onAbort}). The only room that may touch `Date`, `performance`, `setTimeout`, `crypto`.
  * May import: nothing of ours.
  * Promises: everything else receives an {@link Env}; the simulator passes a virtual one and the very same code runs on it.
  */
@@ -9,6 +9,7 @@ import { randomBytes } from "node:crypto";
 import { onAbort } from "./abort-listeners.js";
 
 export { onAbort } from "./abort-listeners.js";
+export { isoDate, parseDate } from "./calendar.js";
 
 /** Time and chance, always passed in. */
 export interface Env {

@@ -7,7 +7,6 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { NodeSha256 } from "../../bench/harness/node-sha256.js";
 import { systemEnv } from "../../src/env/index.js";
-import { basicDate, parseHttpDate, parseIsoDate } from "../../src/store/s3/s3-date.js";
 import type { S3Place } from "../../src/store/s3/s3-place.js";
 import { S3Signer } from "../../src/store/s3/signer.js";
 
@@ -80,16 +79,4 @@ test("credentials that expire are asked for again in time, and by one request fo
   const signer = new S3Signer(place, { ...systemEnv, now: () => nowMs }, undefined, environment);
   expect(await signer.credentials()).toEqual({ accessKeyId: "a", secretAccessKey: "b", sessionToken: "t" });
   expect(signer.credentials()).not.toBeInstanceOf(Promise);
-});
-
-test("dates are the platform's", () => {
-  fc.assert(
-    fc.property(fc.integer({ min: 0, max: 4e9 }), (seconds) => {
-      const date = new Date(seconds * 1000);
-      expect(basicDate(seconds * 1000 + 999)).toBe(date.toISOString().replace(/[-:]|\.\d+/g, ""));
-      expect(parseHttpDate(date.toUTCString())).toBe(seconds * 1000);
-      expect(parseIsoDate(date.toISOString())).toBe(seconds * 1000);
-    }),
-  );
-  expect(parseHttpDate("soon")).toBeUndefined();
 });

@@ -3,11 +3,11 @@
  * money until they are aborted: by us after a failure, by `abortUploads` later, by a lifecycle rule of the bucket at last.
  * Never used for a conditional create: some servers accept its precondition here and overwrite all the same.
  */
+import { parseDate } from "../../env/index.js";
 import { BatchWeaveError, isBatchWeaveError } from "../../errors.js";
 import { bodyBytes, bodyParts } from "../body.js";
 import type { AbortUploadsOptions, Body } from "../object-store.js";
 import type { S3Calls } from "./s3-calls.js";
-import { parseIsoDate } from "./s3-date.js";
 import { foreignAnswer, readS3Error, type S3Action } from "./s3-failure.js";
 import { childText, escapeXml, parseXml } from "./xml.js";
 
@@ -170,7 +170,7 @@ export async function abortUploadsBefore(
     if (page?.name !== "ListMultipartUploadsResult") throw foreignAnswer(calls.place, action, answer);
     for (const upload of page.children.filter((child) => child.name === "Upload")) {
       const [key, uploadId, initiated] = ["Key", "UploadId", "Initiated"].map((name) => childText(upload, name));
-      const begunMs = parseIsoDate(initiated);
+      const begunMs = parseDate(initiated);
       if (!key?.startsWith(wanted) || !uploadId || begunMs === undefined || begunMs >= beforeMs) continue;
       if (only?.(key.slice(root.length)) === false) continue;
       await abortUpload(calls, key.slice(root.length), uploadId, signal);

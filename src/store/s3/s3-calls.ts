@@ -39,6 +39,8 @@ export class S3Calls {
   readonly #client: HttpClient;
   readonly #signer: S3Signer;
   readonly #signsPayload: boolean;
+  /** The last used. */
+  #credentials: S3Credentials | undefined;
 
   constructor(
     place: S3Place,
@@ -68,6 +70,7 @@ export class S3Calls {
     const found = this.#signer.credentials();
     const credentials = found instanceof Promise ? await found : found;
     signal?.throwIfAborted();
+    this.#credentials = credentials;
     const path = this.#path(request.key);
     const headers: Record<string, string> = {
       ...request.headers,
@@ -108,7 +111,7 @@ export class S3Calls {
   }
 
   failure(request: S3Request, answer: HttpAnswer): BatchWeaveError {
-    return answerFailure(this.place, request.action, answer, this.env.now());
+    return answerFailure(this.place, request.action, answer, this.env.now(), this.#credentials);
   }
 
   /** "=" is the one character of keys that S3 wants escaped. */

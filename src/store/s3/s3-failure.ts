@@ -1,9 +1,9 @@
 /** From what S3 or the network said to what happened, to what, and what to do. No header of a request and no credential is ever quoted. */
+import { parseDate } from "../../env/index.js";
 import { BatchWeaveError, type ErrorCode } from "../../errors.js";
 import { type HttpAnswer, HttpFailure, HttpTimeout } from "../http/message.js";
-import { parseHttpDate } from "./s3-date.js";
-import type { S3Place } from "./s3-place.js";
-import { childText, parseXml } from "./xml.js";
+import type { S3Credentials, S3Place } from "./s3-place.js";
+import { childText, parseXml, type XmlElement } from "./xml.js";
 
 /** What a request is for: the permission it needs and the words for it. */
 export interface S3Action {
@@ -23,11 +23,28 @@ export interface S3Error {
 
 /** Undefined when the body is not S3's. */
 export function readS3Error(answer: HttpAnswer): S3Error | undefined {
-  const root = parseXml(new TextDecoder().decode(answer.body));
+  return errorOf(parseXml(new TextDecoder().decode(answer.body)));
+}
+
+/** The same of one element. */
+export function errorOf(root: XmlElement | undefined): S3Error | undefined {
   const code = childText(root, "Code");
-  if (root?.name !== "Error" || code === undefined) return undefined;
-  const message = (childText(root, "Message") ?? "").replace(/\s+/g, " ").slice(0, 300);
-  return { code, message, region: childText(root, "Region") };
+  // A code is a word: what is none may be anything, also something that must not be printed.
+  if (root?.name !== "Error" || code === undefined || !/^[A-Z][A-Za-z0-9.]{1,47}$/.test(code)) return undefined;
+  const message = (childText(root, "Message") ?? "").replace(/\s+/g, " ");
+  return { code, message, region: regionName(childText(root, "Region")) };
+}
+
+function regionName(text: string | undefined): string | undefined {
+  return /^[a-z0-9-]{1,40}$/.test(text ?? "") ? text : undefined;
+}
+
+/** A server may send back what it was sent, headers and all: keys, tokens and signatures are taken out of whatever it says. */
+function withoutSecrets(text: string, credentials: S3Credentials | undefined): string {
+  const { accessKeyId, secretAccessKey, sessionToken } = credentials ?? {};
+  let shown = text;
+  for (const secret of [sessionToken, secretAccessKey, accessKeyId]) if (secret) shown = shown.replaceAll(secret, "…");
+  return shown.replace(/[A-Za-z0-9+=_-]{32,}/g, "…").slice(0, 300);
 }
 
 const clockCodes = ["RequestTimeTooSkewed", "RequestExpired"];
@@ -63,7 +80,13 @@ export function isTransient(status: number, error: S3Error | undefined): boolean
 }
 
 /** An answer that is not what was asked for. */
-export function answerFailure(place: S3Place, action: S3Action, answer: HttpAnswer, nowMs: number): BatchWeaveError {
+export function answerFailure(
+  place: S3Place,
+  action: S3Action,
+  answer: HttpAnswer,
+  nowMs: number,
+  credentials: S3Credentials | undefined,
+): BatchWeaveError {
   const { status } = answer;
   const error = readS3Error(answer);
   const what = `cannot ${action.doing} ${target(place, action)}`;
@@ -71,7 +94,7 @@ export function answerFailure(place: S3Place, action: S3Action, answer: HttpAnsw
   const make = (code: ErrorCode, text: string, more: object = {}): BatchWeaveError =>
     new BatchWeaveError(code, `${what}: ${text}`, { ...details, ...more });
 
-  const region = error?.region ?? header(answer, "x-amz-bucket-region");
+  const region = error?.region ?? regionName(header(answer, "x-amz-bucket-region"));
   if (region !== undefined && region !== place.region && (status === 301 || status === 307 || status === 400)) {
     return make(
       "INVALID_ARGUMENT",
@@ -125,7 +148,7 @@ export function answerFailure(place: S3Place, action: S3Action, answer: HttpAnsw
   if (!error) return make("STORE_UNAVAILABLE", foreignText(place, answer), { isForeign: true });
   return make(
     "INVALID_ARGUMENT",
-    `the store answered ${status} ${error.code}: ${error.message || "no more was said"}; see docs/guide/s3.md`,
+    `the store answered ${status} ${error.code}: ${withoutSecrets(error.message, credentials) || "no more was said"}; see docs/guide/s3.md`,
   );
 }
 
@@ -181,7 +204,7 @@ function header(answer: HttpAnswer, name: string): string | undefined {
 }
 
 function clockText(answer: HttpAnswer, nowMs: number): string {
-  const server = parseHttpDate(header(answer, "date"));
+  const server = parseDate(header(answer, "date"));
   const off = server === undefined ? "" : ` by ${Math.round(Math.abs(nowMs - server) / 1000)} s`;
   return `the clock of this machine is ${off === "" ? "off" : `${nowMs > (server ?? 0) ? "ahead" : "behind"}${off}`}, and signatures are only good for minutes; set it right (NTP)`;
 }
@@ -229,7 +252,7 @@ function retryAfter(answer: HttpAnswer, nowMs: number): number | undefined {
   const text = header(answer, "retry-after");
   if (text === undefined) return undefined;
   if (/^\d{1,6}$/.test(text)) return Number(text) * 1000;
-  const at = parseHttpDate(text);
+  const at = parseDate(text);
   return at === undefined ? undefined : Math.max(0, at - nowMs);
 }
 

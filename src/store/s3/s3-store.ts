@@ -26,7 +26,7 @@ import type {
 } from "../object-store.js";
 import { abortUploadsBefore, putInParts } from "./multipart.js";
 import { S3Calls, type S3Request } from "./s3-calls.js";
-import { foreignAnswer, isTransient, networkFailure, readS3Error, type S3Action } from "./s3-failure.js";
+import { errorOf, foreignAnswer, isTransient, networkFailure, readS3Error, type S3Action } from "./s3-failure.js";
 import { encryptionOf, findS3Place, type S3Place, type S3StoreSettings } from "./s3-place.js";
 import { readObject } from "./s3-read.js";
 import { childText, escapeXml, parseXml } from "./xml.js";
@@ -268,7 +268,8 @@ export class S3Store implements ObjectStore {
     if (root?.name !== "DeleteResult") throw foreignAnswer(this.#place, action, answer);
     const failed = root.children.find((child) => child.name === "Error" && childText(child, "Code") !== "NoSuchKey");
     if (!failed) return;
-    const [key, code] = [childText(failed, "Key") ?? "", childText(failed, "Code") ?? "unknown"];
+    const code = errorOf(failed)?.code ?? "an error";
+    const key = `${this.#place.prefix}${keys.find((one) => childText(failed, "Key") === this.#place.prefix + one) ?? action.key}`;
     const isDenied = code === "AccessDenied";
     throw new BatchWeaveError(
       isDenied ? "STORE_DENIED" : "STORE_UNAVAILABLE",

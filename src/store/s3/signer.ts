@@ -4,10 +4,9 @@
  * request. Credentials do come from AWS's own package, loaded when the environment does not simply hold them.
  */
 import { createHash, createHmac } from "node:crypto";
-import type { Env } from "../../env/index.js";
+import { type Env, isoDate } from "../../env/index.js";
 import { BatchWeaveError } from "../../errors.js";
 import { loadPeer } from "../peer.js";
-import { basicDate } from "./s3-date.js";
 import type { S3Credentials, S3Place } from "./s3-place.js";
 
 /** What is signed: everything but the user agent. Header names are in lower case. */
@@ -36,6 +35,7 @@ export class S3Signer {
   readonly #environment: NodeJS.ProcessEnv;
   #credentials: Lent | undefined;
   #search: Promise<Lent> | undefined;
+  #dated = { second: -1, text: "" };
   /** The key of one day, derived from the secret. */
   #key: { readonly day: string; readonly of: S3Credentials; readonly bytes: Uint8Array } | undefined;
 
@@ -71,7 +71,7 @@ export class S3Signer {
   /** Adds date, session token and authorization to the request's headers. */
   sign(request: Unsigned, credentials: S3Credentials): void {
     const { method, path, query, headers } = request;
-    const date = basicDate(this.#env.now());
+    const date = this.#date(this.#env.now());
     headers["x-amz-date"] = date;
     if (credentials.sessionToken !== undefined) headers["x-amz-security-token"] = credentials.sessionToken;
     const names = Object.keys(headers).sort();
@@ -89,6 +89,13 @@ export class S3Signer {
     const signature = createHmac("sha256", key).update(`AWS4-HMAC-SHA256\n${date}\n${scope}\n${digest}`).digest("hex");
     headers["authorization"] =
       `AWS4-HMAC-SHA256 Credential=${credentials.accessKeyId}/${scope}, SignedHeaders=${signed}, Signature=${signature}`;
+  }
+
+  /** `20110226T160730Z`. Requests come many in a second, so the last one is kept. */
+  #date(nowMs: number): string {
+    const second = Math.floor(nowMs / 1_000);
+    if (this.#dated.second !== second) this.#dated = { second, text: isoDate(nowMs).replace(/[-:]|\.\d+/g, "") };
+    return this.#dated.text;
   }
 
   #signingKey(day: string, credentials: S3Credentials): Uint8Array {
