@@ -22,10 +22,11 @@ import {
 } from "./source-tree.js";
 
 /** Which rooms each room may import. `index` is the package's own door. */
-const ground = ["errors", "env", "observe", "format"];
+const ground = ["errors", "env", "flow", "observe", "format"];
 const mayImport: Record<string, readonly string[]> = {
   errors: [],
   env: [],
+  flow: [],
   observe: ["errors", "env"],
   format: ["errors"],
   store: ground,

@@ -2,7 +2,7 @@
  * consumer: from the log to one rank's shares.
  *
  * Owns: the mesh and its rank orders, the projection of the log onto a rank (pure), reading and checking slices, following the log, prefetch.
- * May import: errors, env, observe, format, store, log, cadence.
+ * May import: errors, env, flow, observe, format, store, log, cadence.
  * Promises: every rank yields the same iterations, and together they see each row once, in order; no byte is handed out unchecked;
  * memory is bounded; nothing is written to the store. Ranks that need the same rows read the same bytes.
  */

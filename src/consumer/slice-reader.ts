@@ -1,5 +1,6 @@
 /** Reads slices: footers first (cached), then as few ranges as possible; every byte is checked before anybody sees it. */
 import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
+import { Gate } from "../flow/index.js";
 import {
   batchKey,
   checkSlice,
@@ -15,7 +16,6 @@ import {
 import type { BatchPlace, Log } from "../log/index.js";
 import type { Cell } from "./projection.js";
 import { planRanges, type RangeRead } from "./range-plan.js";
-import { ReadGate } from "./read-gate.js";
 import type { Slice } from "./share.js";
 
 /** Limits of a reader. */
@@ -60,7 +60,7 @@ const shortReadDelayMs = 25;
 /** Reads the slices of one namespace for one consumer. */
 export class SliceReader {
   readonly #log: Log;
-  readonly #gate: ReadGate;
+  readonly #gate: Gate;
   readonly #footerBytesMax: number;
   /** In order of last use, oldest first. */
   readonly #footers = new Map<string, { readonly bytes: number; readonly footer: Promise<Footer> }>();
@@ -68,7 +68,7 @@ export class SliceReader {
 
   constructor(log: Log, settings: ReaderSettings) {
     this.#log = log;
-    this.#gate = new ReadGate(settings.readsInFlightMax);
+    this.#gate = new Gate(settings.readsInFlightMax);
     this.#footerBytesMax = settings.footerBytesMax;
   }
 
@@ -204,7 +204,11 @@ export class SliceReader {
   ): Promise<Uint8Array> {
     if (length === 0) return new Uint8Array(0);
     for (let attempt = 1; ; attempt++) {
-      const bytes = await this.#gate.run(priority, signal, () => place.store.getRange(key, offset, length, { signal }));
+      const read = async (): Promise<Uint8Array | undefined> => {
+        signal?.throwIfAborted();
+        return place.store.getRange(key, offset, length, { signal });
+      };
+      const bytes = await this.#gate.pass(read, priority);
       if (!bytes) throw missingBatch(key, place);
       if (bytes.length === length) return bytes;
       if (attempt === shortReadsMax) {

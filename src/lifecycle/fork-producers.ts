@@ -1,5 +1,6 @@
 /** Producers of a fork that go on from where they stood at the fork step. */
 import { BatchWeaveError } from "../errors.js";
+import { inParallel } from "../flow/index.js";
 import {
   asSeq,
   asStep,
@@ -17,7 +18,6 @@ import {
 import { firstOwnStep, type Log, laneNumber, laneSeqAt } from "../log/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
 import { visitSteps } from "./index-walk.js";
-import { inParallel } from "./parallel.js";
 
 /** Producers that a fork can inherit at most. */
 export const inheritedProducersMax = 4_096;

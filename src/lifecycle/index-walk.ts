@@ -1,4 +1,6 @@
 /** Walking the step index of a manifest or a pin's root: every object that covers a range of steps, none missing. */
+
+import { inParallel } from "../flow/index.js";
 import {
   asStep,
   corrupt,
@@ -15,7 +17,6 @@ import {
 } from "../format/index.js";
 import type { Log } from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
-import { inParallel } from "./parallel.js";
 
 /** What can be walked: a manifest, or the root that a pin holds. */
 export interface StepTree {

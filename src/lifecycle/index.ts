@@ -2,7 +2,7 @@
  * lifecycle: how long data lives.
  *
  * Owns: checkpoints, backpressure by checkpoints, trim and reclaim, forks and their pins, lineage look-ups, verify.
- * May import: errors, env, observe, format, store, log, cadence.
+ * May import: errors, env, flow, observe, format, store, log, cadence.
  * Promises: what a live checkpoint, a pin or a producer's resume point needs is never deleted; nothing is deleted before the chain
  * says so; every function can be interrupted anywhere, run again, and run twice at once.
  */

@@ -1,5 +1,6 @@
 /** Lineage look-ups: which samples a step held, and which steps held a sample. */
 import { BatchWeaveError } from "../errors.js";
+import { inParallel } from "../flow/index.js";
 import {
   asStep,
   batchKey,
@@ -14,7 +15,6 @@ import {
 } from "../format/index.js";
 import type { BatchPlace, Log } from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
-import { inParallel } from "./parallel.js";
 
 /** The samples of a step, in the batch's order; undefined when its producer recorded none. Four small reads, none of them a slice. */
 export async function readSamples(

@@ -1,5 +1,6 @@
 /** Finding dead objects by bounded LISTs, in ascending order, and deleting them. Decides nothing: the live set and the cutoff do. */
 import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
+import { inParallel } from "../flow/index.js";
 import {
   type BatchName,
   batchPrefix,
@@ -17,7 +18,6 @@ import {
 import { type Log, listIntents, spentIntents } from "../log/index.js";
 import type { CallOptions, ListedObject } from "../store/index.js";
 import type { LiveSet } from "./live-set.js";
-import { inParallel } from "./parallel.js";
 
 /** Why an object may go. */
 export type DeadReason =

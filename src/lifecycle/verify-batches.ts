@@ -1,5 +1,6 @@
 /** Verifying batches: every object there, of the right length, with matching checksums; every sequence contiguous. */
 import { BatchWeaveError } from "../errors.js";
+import { inParallel } from "../flow/index.js";
 import {
   asStep,
   auditBatchObject,
@@ -12,7 +13,6 @@ import {
 } from "../format/index.js";
 import { type BatchPlace, firstOwnStep, type Log, laneNumber, seqInLog, unreadableUntil } from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
-import { inParallel } from "./parallel.js";
 import type { Findings } from "./verify-report.js";
 
 /** How closely batches are looked at. */

@@ -1,5 +1,6 @@
 /** Verify: walk a namespace and prove every reference, checksum and sequence. Changes nothing unless asked to repair. */
 import { isBatchWeaveError } from "../errors.js";
+import { inParallel } from "../flow/index.js";
 import {
   asVersion,
   batchPrefix,
@@ -20,7 +21,6 @@ import { type Log, sameRef } from "../log/index.js";
 import type { ListedObject } from "../store/index.js";
 import { indexObjects, visitSteps } from "./index-walk.js";
 import { computeLive, firstIndexedStep, readRoot } from "./live-set.js";
-import { inParallel } from "./parallel.js";
 import { type FindNamespace, needsPins, type OpenLog } from "./pins.js";
 import { sweepDead } from "./reclaim.js";
 import { type BatchCheck, verifyBatch, verifySteps } from "./verify-batches.js";

@@ -3,14 +3,12 @@
  *
  * Owns: the {@link ObjectStore} interface, its backends (memory, files, S3, Azure, Google), the decorators around it, and the probe that
  * tells a store we can trust from one we cannot.
- * May import: errors, env.
+ * May import: errors, env, flow.
  * Promises: a conditional create has at most one winner, also across processes, and is never retried here; what is not known is `unknown`.
  * No reader sees part of an object. Keys cannot leave the root. Failures are STORE_* errors that name the place and the remedy;
  * abort reasons pass through unwrapped. Time and chance come from the env passed in.
  */
 export type { AzureStoreSettings } from "./azure/azure-store.js";
-export { type CacheSettings, withCache } from "./decorate/cache.js";
-export { withConcurrency } from "./decorate/concurrency.js";
 export { type HedgingSettings, hedgedPutBytesMax, withHedging } from "./decorate/hedging.js";
 export { type StoreCall, type StoreObserver, type StoreOp, withMetrics } from "./decorate/metrics.js";
 export { withPrefix } from "./decorate/prefix.js";

@@ -8,7 +8,7 @@ import { createServer, type Socket } from "node:net";
 import { expect, test } from "vitest";
 import { onAbort, systemEnv } from "../../src/env/index.js";
 import { watched } from "../../src/store/cloud/stall-watch.js";
-import { type ObjectStore, withCache, withConcurrency, withHedging, withRetry } from "../../src/store/index.js";
+import { type ObjectStore, withHedging, withRetry } from "../../src/store/index.js";
 import { openS3Store } from "../../src/store/s3/s3-store.js";
 import { scriptedStore, unavailable } from "./scripted-store.js";
 
@@ -62,7 +62,6 @@ function waitingStore(): { store: ObjectStore; answer: () => void } {
 
 const decorators: Record<string, (store: ObjectStore) => ObjectStore> = {
   withHedging: (store) => withHedging(store, systemEnv),
-  withCache: (store) => withCache(store, { bytesMax: 0 }),
   withRetry: (store) => withRetry(store, systemEnv),
 };
 
@@ -73,21 +72,6 @@ for (const [name, decorate] of Object.entries(decorators)) {
     await expectOneListener((at, signal) => decorated.get(`k${at}`, { signal }), answer);
   });
 }
-
-test("withConcurrency: one signal for many calls in line has one listener", async () => {
-  const { store, answer } = waitingStore();
-  const narrow = withConcurrency(store, 1);
-  const answerAll = async (): Promise<void> => {
-    for (let left = count; left > 0; left--) {
-      answer();
-      await systemEnv.sleep(0);
-    }
-  };
-  await expectOneListener(
-    (at, signal) => narrow.get(`k${at}`, { signal }),
-    () => void answerAll(),
-  );
-});
 
 test("withRetry: one signal for many calls that wait for their next try has one listener", async () => {
   const { store } = scriptedStore({

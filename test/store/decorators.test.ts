@@ -11,8 +11,6 @@ import {
   type ObjectStore,
   openFileStore,
   type StoreCall,
-  withCache,
-  withConcurrency,
   withHedging,
   withMetrics,
   withPrefix,
@@ -29,8 +27,6 @@ const decorators: Record<string, (store: ObjectStore) => ObjectStore> = {
   withMetrics: (store) => withMetrics(store, systemEnv, { onCall: () => {} }),
   withRetry: (store) => withRetry(store, systemEnv),
   withHedging: (store) => withHedging(store, systemEnv, eager),
-  withCache: (store) => withCache(store, { bytesMax: 1_000_000 }),
-  withConcurrency: (store) => withConcurrency(store, 3),
 };
 
 for (const [name, decorate] of Object.entries(decorators)) {
@@ -340,138 +336,5 @@ describe("withHedging", () => {
     const first = unavailable({ n: 1 });
     script = [later(100, first), later(20, unavailable({ n: 2 }))];
     await expect(env.run(hedged.get("k"))).rejects.toBe(first);
-  });
-});
-
-describe("withCache", () => {
-  test("keeps the least recently used out, within its bytes, for its prefixes only", async () => {
-    const { store, memory, calls } = scriptedStore({});
-    for (const key of ["c/1", "c/2", "c/3", "other", "c/huge"]) {
-      await memory.put(key, new Uint8Array(key === "c/huge" ? 1000 : 100));
-    }
-    const cached = withCache(store, { bytesMax: 250, prefixes: ["c/"] });
-    const requests = async (key: string): Promise<number> => {
-      const before = calls.get;
-      await cached.get(key);
-      return calls.get - before;
-    };
-    expect([await requests("c/1"), await requests("c/2"), await requests("c/1")]).toEqual([1, 1, 0]);
-    expect([await requests("c/3"), await requests("c/1"), await requests("c/2")]).toEqual([1, 0, 1]);
-    expect([await requests("other"), await requests("other")]).toEqual([1, 1]);
-    expect([await requests("c/huge"), await requests("c/huge"), await requests("c/2")]).toEqual([1, 1, 0]);
-    expect(await cached.getRange("c/2", 90, 20)).toHaveLength(10);
-    expect(calls.getRange).toBe(0);
-  });
-
-  test("never keeps absence, forgets what is deleted or put, also under a fetch that is under way", async () => {
-    const memory = new MemoryStore();
-    const gate: { open?: () => void } = {};
-    const { store, calls } = scriptedStore(
-      {
-        get: async (key) => {
-          const found = await memory.get(key);
-          if (key === "slow")
-            await new Promise<void>((resolve) => {
-              gate.open = resolve;
-            });
-          return found;
-        },
-      },
-      memory,
-    );
-    const cached = withCache(store, { bytesMax: 1000 });
-    expect(await cached.get("k")).toBeUndefined();
-    await memory.create("k", bytes("1"));
-    expect(await cached.get("k")).toEqual(bytes("1"));
-    await cached.put("k", bytes("2"));
-    expect(await cached.get("k")).toEqual(bytes("2"));
-    await cached.delete(["k"]);
-    expect(await cached.get("k")).toBeUndefined();
-
-    await memory.put("slow", bytes("old"));
-    const early = cached.get("slow");
-    await new Promise((resolve) => setImmediate(resolve));
-    await cached.delete(["slow"]);
-    gate.open?.();
-    expect(await early).toEqual(bytes("old"));
-    const before = calls.get;
-    const late = cached.get("slow");
-    await new Promise((resolve) => setImmediate(resolve));
-    gate.open?.();
-    expect([await late, calls.get - before]).toEqual([undefined, 1]);
-  });
-
-  test("simultaneous gets are one request, but absence seen by an earlier one is looked up again", async () => {
-    const memory = new MemoryStore();
-    await memory.put("there", bytes("x"));
-    const { store, calls } = scriptedStore({
-      get: async (key) => {
-        const found = await memory.get(key);
-        await new Promise((resolve) => setImmediate(resolve));
-        return found;
-      },
-    });
-    const cached = withCache(store, { bytesMax: 1000 });
-    await Promise.all(Array.from({ length: 10 }, () => cached.get("there")));
-    expect(calls.get).toBe(1);
-    const early = cached.get("new");
-    await memory.get("new");
-    await memory.create("new", bytes("made"));
-    const late = cached.get("new");
-    expect([await early, await late]).toEqual([undefined, bytes("made")]);
-  });
-
-  test("an abort of one caller leaves the others' fetch alone; of all, ends it", async () => {
-    const signals: AbortSignal[] = [];
-    const { store } = scriptedStore({
-      get: (_key, options) =>
-        new Promise((resolve, reject) => {
-          const signal = options?.signal as AbortSignal;
-          signals.push(signal);
-          signal.addEventListener("abort", () => reject(signal.reason));
-          setTimeout(() => resolve(bytes("x")), 20);
-        }),
-    });
-    const cached = withCache(store, { bytesMax: 1000 });
-    const [one, two] = [new AbortController(), new AbortController()];
-    const reason = new Error("gone");
-    const first = cached.get("k", { signal: one.signal });
-    const second = cached.get("k", { signal: two.signal });
-    one.abort(reason);
-    await expect(first).rejects.toBe(reason);
-    expect(await second).toEqual(bytes("x"));
-    const third = cached.get("j", { signal: two.signal });
-    two.abort(reason);
-    await expect(third).rejects.toBe(reason);
-    expect(signals.map((signal) => signal.aborted)).toEqual([true, true]);
-    expect(signals).toHaveLength(2);
-  });
-});
-
-describe("withConcurrency", () => {
-  test("never has more under way than allowed, serves in order, and lets go of the aborted", async () => {
-    const env = new VirtualEnv();
-    let [now, most] = [0, 0];
-    const order: string[] = [];
-    const { store } = scriptedStore({
-      get: async (key) => {
-        most = Math.max(most, ++now);
-        await env.sleep(10);
-        now--;
-        order.push(key);
-        return undefined;
-      },
-    });
-    const limited = withConcurrency(store, 3);
-    const controller = new AbortController();
-    const reason = new Error("changed my mind");
-    const calls = Array.from({ length: 10 }, (_, i) =>
-      limited.get(`${i}`, i === 5 ? { signal: controller.signal } : {}),
-    );
-    controller.abort(reason);
-    await expect(calls[5]).rejects.toBe(reason);
-    await env.run(Promise.allSettled(calls));
-    expect([most, order]).toEqual([3, ["0", "1", "2", "3", "4", "6", "7", "8", "9"]]);
-    expect(() => withConcurrency(store, 0)).toThrow(BatchWeaveError);
   });
 });

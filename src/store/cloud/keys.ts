@@ -1,7 +1,7 @@
 /** Listing and deleting for stores whose SDK does less than we promise: the same for all of them. */
+import { inParallel } from "../../flow/index.js";
 import { listLimit } from "../arguments.js";
 import { assertKey, isKey } from "../key.js";
-import { inLanes } from "../lanes.js";
 import type { CallOptions, ListedObject, ListOptions, ListPage } from "../object-store.js";
 
 const deletesInFlight = 32;
@@ -44,7 +44,7 @@ export async function deleteEach(
 ): Promise<void> {
   for (const key of keys) assertKey(key);
   options?.signal?.throwIfAborted();
-  await inLanes(keys, deletesInFlight, async (key) => {
+  await inParallel(keys, deletesInFlight, async (key) => {
     options?.signal?.throwIfAborted();
     await remove(key).catch((e: unknown) => {
       options?.signal?.throwIfAborted();

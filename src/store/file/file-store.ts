@@ -9,6 +9,7 @@ import { dirname } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { Env } from "../../env/index.js";
 import { BatchWeaveError, shown } from "../../errors.js";
+import { Gate, mapParallel } from "../../flow/index.js";
 import { assertRange, listLimit } from "../arguments.js";
 import { bodyBytes, bodyParts } from "../body.js";
 import { assertKey } from "../key.js";
@@ -22,6 +23,7 @@ import type {
   ObjectStore,
   WriteOptions,
 } from "../object-store.js";
+import { bulkWritesMax } from "./bulk-writes.js";
 import {
   closeFileNow,
   durableWriteFlags,
@@ -45,7 +47,6 @@ import {
 import { DirectWrites, isOneWrite, writeRest } from "./direct-write.js";
 import { Directories } from "./directories.js";
 import { errno, fileError, tolerate } from "./file-failure.js";
-import { BulkLanes } from "./file-lanes.js";
 import { QuietRemoval } from "./removal.js";
 import { TempFile, TempFiles } from "./temp-file.js";
 import { collectKeys } from "./walk.js";
@@ -65,7 +66,7 @@ export interface FileStoreSettings {
 const firstReadBytes = 128 * 1024;
 /** Ranges longer than this are clipped to the object's size before memory is set aside for them. */
 const unclippedBytesMax = 16 * 1024 * 1024;
-/** Writes of this size and above are bulk: see {@link BulkLanes}. Manifests and index objects are smaller. */
+/** Writes of this size and above are bulk: see {@link bulkWritesMax}. Manifests and index objects are smaller. */
 const bulkBytesMin = 256 * 1024;
 /** How often a directory may vanish under a write before we give up. */
 const vanishedMax = 32;
@@ -129,8 +130,8 @@ export class FileStore implements ObjectStore {
   readonly #root: string;
   readonly #temps: TempFiles;
   readonly #directories: Directories;
-  readonly #bulk = new BulkLanes();
-  readonly #direct = new DirectWrites(BulkLanes.count);
+  readonly #bulk = new Gate(bulkWritesMax);
+  readonly #direct = new DirectWrites(bulkWritesMax);
   readonly #scratch: Uint8Array[] = [];
   readonly #monotonic: () => number;
 
@@ -244,7 +245,9 @@ export class FileStore implements ObjectStore {
         const more = keys.length > limit;
         if (more) keys.length = limit;
         if (options?.keysOnly === true) return { objects: keys.map((key) => ({ key, size: 0 })), more };
-        const sizes = await inParallel(keys, (key) => tolerate(statPath(`${this.#root}/${key}`), "ENOENT", "ENOTDIR"));
+        const sizes = await mapParallel(keys, parallelMax, (key) =>
+          tolerate(statPath(`${this.#root}/${key}`), "ENOENT", "ENOTDIR"),
+        );
         signal?.throwIfAborted();
         const objects: ListedObject[] = [];
         for (const [i, key] of keys.entries()) {
@@ -276,10 +279,10 @@ export class FileStore implements ObjectStore {
       });
       folders.add(dirname(path));
     };
-    await inParallel(paths, unlink);
+    await mapParallel(paths, parallelMax, unlink);
     signal?.throwIfAborted();
     try {
-      const left = new Set(await inParallel([...folders], (folder) => this.#prune(folder)));
+      const left = new Set(await mapParallel([...folders], parallelMax, (folder) => this.#prune(folder)));
       await Promise.all([...left].map((folder) => this.#directories.syncNames(folder)));
     } catch (e) {
       throw fileError(e, "delete from", this.#root);
@@ -462,28 +465,4 @@ export class FileStore implements ObjectStore {
 /** Memory that is about to be filled by read(2): clearing it first would cost as much as the read. */
 function uninitialised(bytes: number): Uint8Array {
   return new Uint8Array(Buffer.allocUnsafeSlow(bytes).buffer);
-}
-
-/** `Promise.all` over `items` with at most `lanesMax` going at once. Stops starting new ones after a failure. */
-async function inParallel<T, R>(
-  items: readonly T[],
-  call: (item: T) => Promise<R>,
-  lanesMax: number = parallelMax,
-): Promise<R[]> {
-  const results = new Array<R>(items.length);
-  let next = 0;
-  let hasFailed = false;
-  const lane = async (): Promise<void> => {
-    while (next < items.length && !hasFailed) {
-      const i = next++;
-      try {
-        results[i] = await call(items[i] as T);
-      } catch (e) {
-        hasFailed = true;
-        throw e;
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: Math.min(lanesMax, items.length) }, lane));
-  return results;
 }

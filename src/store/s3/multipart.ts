@@ -5,6 +5,7 @@
  */
 import { parseDate } from "../../env/index.js";
 import { BatchWeaveError, isBatchWeaveError } from "../../errors.js";
+import { mapParallel } from "../../flow/index.js";
 import { bodyBytes, bodyParts } from "../body.js";
 import type { AbortUploadsOptions, Body } from "../object-store.js";
 import type { S3Calls } from "./s3-calls.js";
@@ -72,34 +73,21 @@ async function sendParts(
   parts: readonly Body[],
   signal: AbortSignal | undefined,
 ): Promise<string[]> {
-  const etags = new Array<string>(parts.length);
-  let next = 0;
-  let hasFailed = false;
-  const lane = async (): Promise<void> => {
-    while (next < parts.length && !hasFailed) {
-      const number = next++;
-      try {
-        const answer = await calls.sendOk({
-          action,
-          method: "PUT",
-          key: action.key,
-          query: { partNumber: String(number + 1), uploadId },
-          headers: calls.readHeaders,
-          body: parts[number],
-          signal,
-        });
-        if (answer.headers["etag"] === undefined) throw foreignAnswer(calls.place, action, answer);
-        etags[number] = answer.headers["etag"];
-      } catch (e) {
-        hasFailed = true;
-        throw e;
-      }
-    }
-  };
-  const lanes = Array.from({ length: Math.min(partsInFlight, parts.length) }, lane);
-  await Promise.allSettled(lanes); // an abort of the upload must not race with parts under way
-  await Promise.all(lanes);
-  return etags;
+  // All that ran have ended when one failed: an abort of the upload must not race with parts under way.
+  return mapParallel(parts, partsInFlight, async (body, index) => {
+    const answer = await calls.sendOk({
+      action,
+      method: "PUT",
+      key: action.key,
+      query: { partNumber: String(index + 1), uploadId },
+      headers: calls.readHeaders,
+      body,
+      signal,
+    });
+    const { etag } = answer.headers;
+    if (etag === undefined) throw foreignAnswer(calls.place, action, answer);
+    return etag;
+  });
 }
 
 async function completeUpload(

@@ -1,28 +1,27 @@
-/** Limits the reads in flight, and lets those for the nearest iteration go first. */
+/** A limit on calls that come from anywhere. */
 
 interface Waiter {
   readonly priority: number;
   readonly enter: () => void;
 }
 
-/** A counting gate. */
-export class ReadGate {
+/** Lets so many calls through at a time. */
+export class Gate {
   #free: number;
   readonly #waiting: Waiter[] = [];
 
-  constructor(readsInFlightMax: number) {
-    this.#free = readsInFlightMax;
+  constructor(inFlightMax: number) {
+    this.#free = inFlightMax;
   }
 
   /**
-   * Runs `call` when there is room; a lower priority goes first, equals in the order they came. Waiters do not listen to the
-   * signal: an abort ends the calls in flight, so the queue empties at once, each waiter finding the abort when it enters.
+   * Runs `call` when there is room; a lower priority goes first, equals in the order they came. Waiters listen to no signal: an abort
+   * ends the calls in flight, so the queue empties at once, and each call finds the abort when it begins.
    */
-  async run<T>(priority: number, signal: AbortSignal | undefined, call: () => Promise<T>): Promise<T> {
+  async pass<T>(call: () => Promise<T>, priority: number = 0): Promise<T> {
     if (this.#free > 0) this.#free--;
     else await new Promise<void>((enter) => this.#enqueue({ priority, enter }));
     try {
-      signal?.throwIfAborted();
       return await call();
     } finally {
       const next = this.#waiting.shift();
