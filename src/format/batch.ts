@@ -9,6 +9,7 @@ import { createHash } from "node:crypto";
 import { crc32 } from "./crc.js";
 import type { Extent } from "./descriptor.js";
 import { formatVersion, unsupportedFormat, wrongNamespace } from "./json-object.js";
+import { parseJson } from "./json-text.js";
 import type { BatchName } from "./keys.js";
 import { asInteger, asRecord, corrupt } from "./shape.js";
 
@@ -283,16 +284,13 @@ export function decodeTrailer(bytes: Uint8Array, where: string, namespace: strin
 /** Decodes the metadata block. */
 export function decodeMetadata(bytes: Uint8Array, where: string, block: Block): BatchMetadata {
   checkBlock(bytes, where, block, "metadata");
+  let value: unknown;
   try {
-    return asRecord(
-      JSON.parse(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("utf8")),
-      where,
-      "metadata",
-    ) as BatchMetadata;
-  } catch (cause) {
-    if (cause instanceof SyntaxError) return corrupt(where, "its metadata is not JSON");
-    throw cause;
+    value = parseJson(bytes);
+  } catch {
+    return corrupt(where, "its metadata is not JSON, or a name in it occurs twice");
   }
+  return asRecord(value, where, "metadata") as BatchMetadata;
 }
 
 /** Where the lineage block is, if the batch has one; {@link checkBlock} and `decodeLineage` read it. */

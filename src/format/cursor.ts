@@ -3,6 +3,7 @@ import { BatchWeaveError, shown } from "../errors.js";
 import { asRow, type Row } from "./brand.js";
 import { crc32 } from "./crc.js";
 import { crcText, formatVersion } from "./json-object.js";
+import { parseJson } from "./json-text.js";
 
 /** The next global row, the next iteration, and the namespace they belong to. `check` guards against damage; remove it to edit by hand. */
 export interface Cursor {
@@ -33,7 +34,7 @@ export function parseCursor(value: unknown): Cursor {
   let cursor = value as Partial<Cursor> | null;
   if (typeof value === "string") {
     try {
-      cursor = JSON.parse(value) as Partial<Cursor>;
+      cursor = parseJson(Buffer.from(value)) as Partial<Cursor>;
     } catch {
       return invalid("it is not JSON", value);
     }

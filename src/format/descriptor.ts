@@ -2,7 +2,7 @@
 import { BatchWeaveError } from "../errors.js";
 import { asEpoch, asSeq, asVersion } from "./brand.js";
 import { type BatchName, batchKey } from "./keys.js";
-import { asInteger, asList, asText, asTuple, asUnknown } from "./shape.js";
+import { asId, asInteger, asList, asName, asTuple, asUnknown, corrupt } from "./shape.js";
 
 /** One object of a batch. */
 export interface Extent {
@@ -40,14 +40,19 @@ export function encodeDescriptor(d: Descriptor): unknown[] {
 export function decodeDescriptor(value: unknown, where: string): Descriptor {
   const list = asList(value, where, "a descriptor");
   const origin = list[7];
+  const extents = asList(list[6], where, "descriptor.extents");
+  // A step that was trimmed before its fork was made: nobody looks it up.
+  const isHole = extents.length === 0 && list[2] === "";
+  if (extents.length > extentsMax || (extents.length === 0 && !isHole))
+    corrupt(where, `a batch has ${extents.length} extents`);
   const descriptor: Descriptor = {
-    producer: asText(list[0], where, "descriptor.producer"),
+    producer: asName(list[0], where, "descriptor.producer"),
     epoch: asEpoch(asInteger(list[1], where, "descriptor.epoch")),
-    incarnation: asText(list[2], where, "descriptor.incarnation"),
+    incarnation: isHole ? "" : asId(list[2], where, "descriptor.incarnation"),
     seq: asSeq(asInteger(list[3], where, "descriptor.seq")),
     base: asVersion(asInteger(list[4], where, "descriptor.base")),
     attempt: asInteger(list[5], where, "descriptor.attempt"),
-    extents: asList(list[6], where, "descriptor.extents").map((e) => decodeExtent(e, where)),
+    extents: extents.map((e) => decodeExtent(e, where)),
   };
   // Nearly every descriptor ends here, and a manifest holds dozens: spreading nothing into each costs more than the rest.
   if (list.length <= 7) return descriptor;

@@ -10,6 +10,11 @@ export interface Grid {
 /** Cells of a batch at most: a slice table of 1.5 MiB. */
 export const cellsMax = 65_536;
 
+/** Two positive integers of at most {@link cellsMax} cells. */
+export function isGrid({ rows, chunks }: Grid): boolean {
+  return [rows, chunks].every((n) => Number.isSafeInteger(n) && n >= 1) && rows * chunks <= cellsMax;
+}
+
 /** Refuses a grid that is not two positive integers of at most {@link cellsMax} cells. */
 export function assertGrid(grid: Grid): void {
   for (const [name, value] of Object.entries({ rows: grid.rows, chunks: grid.chunks })) {

@@ -7,7 +7,7 @@ import { asStep, asVersion, type Step, type Version } from "./brand.js";
 import { type Descriptor, decodeDescriptor, encodeDescriptor } from "./descriptor.js";
 import { JsonText, openJson, remembered, sealJson } from "./json-object.js";
 import { indexKey } from "./keys.js";
-import { asInteger, asList, asText, asTuple, corrupt } from "./shape.js";
+import { asId, asInteger, asList, asTuple, corrupt } from "./shape.js";
 
 /** Children of a node, descriptors of a segment. */
 export const indexFanout = 64;
@@ -58,7 +58,7 @@ export function decodeNodeRef(value: unknown, where: string): NodeRef {
   const list = asTuple(value, 4, where, "reference");
   return {
     base: asVersion(asInteger(list[0], where, "reference.base")),
-    commitId: asText(list[1], where, "reference.commitId"),
+    commitId: asId(list[1], where, "reference.commitId"),
     k: asInteger(list[2], where, "reference.k"),
     check: asInteger(list[3], where, "reference.check"),
   };

@@ -13,7 +13,7 @@ import { asEpoch, asSeq, asVersion, type Epoch } from "./brand.js";
 import { crc32 } from "./crc.js";
 import type { Descriptor, Extent } from "./descriptor.js";
 import { crcText } from "./json-object.js";
-import { intentPrefix } from "./keys.js";
+import { intentPrefix, isName } from "./keys.js";
 
 /** A producer that wants to be opened by whoever commits next. */
 export interface OpeningIntent {
@@ -113,6 +113,12 @@ export function openingIntentKey(namespace: string, o: OpeningIntent): string {
 const batchesName = /^(.+)-(\d+)-(\d+)-([0-9a-v]{12})(\d+)-(\d+)-(\d+\.\d+\.\d+\.\d+(?:[-_]\d*\.\d*\.\d*\.\d*)*)$/;
 const openingName = /^(.+)-(\d+)-open-([0-9a-v]{12})$/;
 
+/** A number as it is written here: decimal, without leading zeros, and exact. */
+function exact(text: string): number | undefined {
+  const value = Number(text);
+  return Number.isSafeInteger(value) && String(value) === text ? value : undefined;
+}
+
 /** Reads an intent's key; undefined for anything that is not exactly one of this namespace: hints are skipped, never fatal. */
 export function parseIntentKey(namespace: string, key: string): Intent | undefined {
   const match = /^intent\/[0-9a-f]\/(.+)-([0-9a-f]{8})$/.exec(key);
@@ -120,14 +126,10 @@ export function parseIntentKey(namespace: string, key: string): Intent | undefin
   if (name === undefined || crcText(crc32(Buffer.from(`${namespace}/${name}`))) !== match?.[2]) return undefined;
   const opening = openingName.exec(name);
   if (opening) {
-    return {
-      kind: "opening",
-      opening: {
-        producer: opening[1] as string,
-        before: asEpoch(Number(opening[2])),
-        incarnation: opening[3] as string,
-      },
-    };
+    const [, producer, epoch = "", incarnation = ""] = opening;
+    const before = exact(epoch);
+    if (before === undefined || !isName(producer)) return undefined;
+    return { kind: "opening", opening: { producer, before: asEpoch(before), incarnation } };
   }
   const batches = parseBatches(name);
   return batches && { kind: "batches", batches };
@@ -136,19 +138,23 @@ export function parseIntentKey(namespace: string, key: string): Intent | undefin
 function parseBatches(name: string): [Descriptor, ...Descriptor[]] | undefined {
   const match = batchesName.exec(name);
   if (!match) return undefined;
-  const [, producer, epoch, seq, incarnation, attempt, base, listed] = match as unknown as string[];
+  const [, producer, , , incarnation = "", , , listed = ""] = match;
+  const numbers = [2, 3, 5, 6].map((i) => exact(match[i] as string));
+  if (!isName(producer) || !numbers.every((n) => n !== undefined)) return undefined;
+  const [epoch, first, attempt, base] = numbers as [number, number, number, number];
   const batches: Descriptor[] = [];
-  for (const text of (listed as string).split("_")) {
+  for (const text of listed.split("_")) {
     const before = batches.at(-1);
-    const extents = (text as string).split("-").map((extent, i) => parseExtent(extent, before?.extents[i]));
-    if (!extents.every((extent) => extent !== undefined)) return undefined;
+    const extents = text.split("-").map((extent, i) => parseExtent(extent, before?.extents[i]));
+    const seq = first + batches.length;
+    if (!extents.every((extent) => extent !== undefined) || !Number.isSafeInteger(seq)) return undefined;
     batches.push({
-      producer: producer as string,
-      epoch: asEpoch(Number(epoch)),
-      seq: asSeq(Number(seq) + batches.length),
-      incarnation: incarnation as string,
-      attempt: Number(attempt),
-      base: asVersion(Number(base)),
+      producer,
+      epoch: asEpoch(epoch),
+      seq: asSeq(seq),
+      incarnation,
+      attempt,
+      base: asVersion(base),
       extents,
     });
   }
@@ -159,7 +165,7 @@ function parseBatches(name: string): [Descriptor, ...Descriptor[]] | undefined {
 function parseExtent(text: string, before?: Extent): Extent | undefined {
   const values = text
     .split(".")
-    .map((field, i) => (field === "" ? before?.[extentFields[i] as "cells"] : Number(field)));
+    .map((field, i) => (field === "" ? before?.[extentFields[i] as "cells"] : exact(field)));
   if (values.includes(undefined)) return undefined;
   const [cells, size, table, check] = values as [number, number, number, number];
   return { cells, size, table, check };

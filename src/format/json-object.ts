@@ -4,6 +4,7 @@
  */
 import { BatchWeaveError, shown } from "../errors.js";
 import { crc32 } from "./crc.js";
+import { parseJson } from "./json-text.js";
 import { asInteger, asRecord, asText, corrupt } from "./shape.js";
 
 /** The version of everything in FORMAT.md. A reader stops at any other. */
@@ -14,7 +15,6 @@ export type ObjectKind = "namespace" | "manifest" | "boundary" | "segment" | "no
 
 const endingBytes = ',"crc32":"00000000"}\n'.length;
 const encoder = new TextEncoder();
-const decoder = new TextDecoder("utf-8", { fatal: true });
 
 /** A value that is written already. */
 export class JsonText {
@@ -101,9 +101,9 @@ function parseSealed(bytes: Uint8Array, where: string): Record<string, unknown> 
   }
   let value: unknown;
   try {
-    value = JSON.parse(decoder.decode(bytes));
+    value = parseJson(bytes);
   } catch {
-    corrupt(where, "it is not JSON");
+    corrupt(where, "it is not JSON, or a name in it occurs twice");
   }
   return asRecord(value, where, "the object");
 }

@@ -88,9 +88,14 @@ export function parseBatchKey(key: string): { name: BatchName; extent: number } 
   return batchKey(name, Number(match[8])) === key ? { name, extent: Number(match[8]) } : undefined;
 }
 
+/** Whether a value can be a producer id, a checkpoint id or a group. */
+export function isName(value: unknown): value is string {
+  return typeof value === "string" && /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/.test(value) && value !== "__proto__";
+}
+
 /** Producer ids, checkpoint ids and groups become parts of keys and JSON: letters, digits, `.`, `_`, `-`, 1 to 64 of them. */
 export function assertName(value: string, what: string): void {
-  if (typeof value === "string" && /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/.test(value) && value !== "__proto__") return;
+  if (isName(value)) return;
   throw new BatchWeaveError(
     "INVALID_ARGUMENT",
     `${what} ${JSON.stringify(value)} is not allowed: use 1 to 64 letters, digits, dots, underscores or hyphens, starting with a letter, a digit or an underscore.`,

@@ -6,6 +6,7 @@
 import { deflateSync, inflateSync } from "node:zlib";
 import { BatchWeaveError, shown } from "../errors.js";
 import { crc32 } from "./crc.js";
+import { parseJson } from "./json-text.js";
 import { asInteger, asList, asRecord, asText, corrupt } from "./shape.js";
 
 /** One sample of a batch, in the order in which the batch holds them. */
@@ -99,7 +100,7 @@ function inflateJson(body: Buffer, length: number, where: string): Record<string
   if (length > lineageJsonBytesMax) corrupt(where, `its lineage claims ${length} bytes`);
   try {
     const json = inflateSync(body, { maxOutputLength: Math.max(1, length) });
-    if (json.length === length) return asRecord(JSON.parse(json.toString("utf8")), where, "lineage");
+    if (json.length === length) return asRecord(parseJson(json), where, "lineage");
   } catch {
     return corrupt(where, "its lineage cannot be decompressed");
   }

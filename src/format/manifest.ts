@@ -15,7 +15,19 @@ import {
 } from "./index-node.js";
 import { JsonText, openJson, remembered, sealJson } from "./json-object.js";
 import { decodeProducerState, encodeProducerState, type ProducerState } from "./producer-state.js";
-import { asFlag, asInteger, asList, asRecord, asText, asTuple, corrupt, unknownFields } from "./shape.js";
+import {
+  asFlag,
+  asId,
+  asInteger,
+  asList,
+  asName,
+  asRecord,
+  asText,
+  asTuple,
+  asUuid,
+  corrupt,
+  unknownFields,
+} from "./shape.js";
 
 /** A committed checkpoint: the next row and iteration. */
 export interface CheckpointMark {
@@ -143,7 +155,7 @@ export function decodeManifest(bytes: Uint8Array, where: string, namespace: stri
     namespace,
     version,
     commit: {
-      id: asText(commit["id"], where, "commit.id"),
+      id: asId(commit["id"], where, "commit.id"),
       by: asText(commit["by"], where, "commit.by"),
       time: asInteger(commit["time"], where, "commit.time"),
     },
@@ -155,9 +167,9 @@ export function decodeManifest(bytes: Uint8Array, where: string, namespace: stri
     index: decodeLevels(f["index"], where),
     tail: decodeRun(f["tail"], where),
     waiting: decodeWaiting(f["waiting"] ?? [], where),
-    producers: decodeMap(f["producers"], where, "producers", (value) => decodeProducerState(value, where)),
+    producers: decodeNames(f["producers"], where, "producers", (value) => decodeProducerState(value, where)),
     tables: asList(f["tables"], where, "tables").map((ref) => decodeNodeRef(ref, where)),
-    checkpoints: decodeMap(f["checkpoints"], where, "checkpoints", (value) => decodeGroup(value, where)),
+    checkpoints: decodeNames(f["checkpoints"], where, "checkpoints", (value) => decodeGroup(value, where)),
     pins: decodeMap(f["pins"], where, "pins", (value) => decodePin(value, where)),
     ...decodeSettings(f, where),
     orphanCutoff: asVersion(asInteger(f["orphanCutoff"], where, "orphanCutoff")),
@@ -196,11 +208,17 @@ function decodeMap<T>(value: unknown, where: string, field: string, decode: (val
   return map;
 }
 
+/** The same, for what is named by a producer id, a checkpoint id or a group. */
+function decodeNames<T>(value: unknown, where: string, field: string, decode: (value: unknown) => T): Map<string, T> {
+  for (const name of Object.keys(asRecord(value, where, field))) asName(name, where, `a name in ${field}`);
+  return decodeMap(value, where, field, decode);
+}
+
 const groupFields: ReadonlySet<string> = new Set(["live", "released"]);
 
 function decodeGroup(value: unknown, where: string): CheckpointGroup {
   const record = asRecord(value, where, "checkpoint group");
-  const live = decodeMap(record["live"], where, "live", (mark) => {
+  const live = decodeNames(record["live"], where, "live", (mark) => {
     const [row, iteration, at] = asTuple(mark, 3, where, "checkpoint");
     return {
       row: asRow(asInteger(row, where, "checkpoint row")),
@@ -208,7 +226,7 @@ function decodeGroup(value: unknown, where: string): CheckpointGroup {
       at: asVersion(asInteger(at, where, "checkpoint version")),
     };
   });
-  const released = asList(record["released"], where, "released").map((id) => asText(id, where, "released id"));
+  const released = asList(record["released"], where, "released").map((id) => asName(id, where, "released id"));
   return { live, released, rest: unknownFields(record, groupFields, where) };
 }
 
@@ -217,7 +235,7 @@ const pinFields: ReadonlySet<string> = new Set(["fork", "uri", "created", "confi
 function decodePin(value: unknown, where: string): Pin {
   const record = asRecord(value, where, "pin");
   return {
-    fork: asText(record["fork"], where, "pin.fork"),
+    fork: asUuid(record["fork"], where, "pin.fork"),
     uri: asText(record["uri"], where, "pin.uri"),
     created: asInteger(record["created"], where, "pin.created"),
     confirmed: asFlag(record["confirmed"], where, "pin.confirmed"),

@@ -1,12 +1,12 @@
 /** `namespace.json`: what a namespace is, fixed when it is created. */
 import { BatchWeaveError, shown } from "../errors.js";
 import { asStep, asVersion, type Step } from "./brand.js";
-import { assertGrid, type Grid } from "./grid.js";
+import { assertGrid, type Grid, isGrid } from "./grid.js";
 import { decodeNodeRef, decodeRun, encodeNodeRef, encodeRun, type NodeRef, type Run } from "./index-node.js";
 import { openJson, sealJson } from "./json-object.js";
 import { namespaceKey } from "./keys.js";
 import type { Manifest } from "./manifest.js";
-import { asInteger, asList, asRecord, asText, asTuple, corrupt, unknownFields } from "./shape.js";
+import { asInteger, asList, asRecord, asText, asTuple, asUuid, corrupt, unknownFields } from "./shape.js";
 
 /** How a batch gets its step: by commit order, or by lane: `step = seq * lanes + lane`. */
 export type Order = { readonly kind: "commit" } | { readonly kind: "lanes"; readonly lanes: number };
@@ -99,7 +99,7 @@ export function decodeNamespace(bytes: Uint8Array, where: string): NamespaceSpec
   const f = openJson(bytes, where, "namespace");
   const grid = asRecord(f["grid"], where, "grid");
   const spec: NamespaceSpec = {
-    uuid: asText(f["namespace"], where, "namespace"),
+    uuid: asUuid(f["namespace"], where, "namespace"),
     grid: {
       rows: asInteger(grid["rows"], where, "grid.rows"),
       chunks: asInteger(grid["chunks"], where, "grid.chunks"),
@@ -109,8 +109,9 @@ export function decodeNamespace(bytes: Uint8Array, where: string): NamespaceSpec
     ...(f["fork"] === undefined ? {} : { fork: decodeFork(f["fork"], where) }),
     rest: unknownFields(f, knownFields, where),
   };
-  if (spec.grid.rows < 1 || spec.grid.chunks < 1) corrupt(where, "its grid is empty");
-  if (spec.order.kind === "lanes" && spec.order.lanes < 1) corrupt(where, "it has no lanes");
+  if (!isGrid(spec.grid)) corrupt(where, `its grid of ${spec.grid.rows} x ${spec.grid.chunks} is empty or too large`);
+  if (spec.order.kind === "lanes" && (spec.order.lanes < 1 || spec.order.lanes > lanesMax))
+    corrupt(where, `it has ${spec.order.lanes} lanes, and 1 to ${lanesMax} are possible`);
   return spec;
 }
 
@@ -131,7 +132,7 @@ function decodeFork(value: unknown, where: string): ForkSpec {
     const origin = asRecord(item, where, "origin");
     const via = origin["via"];
     return {
-      uuid: asText(origin["uuid"], where, "origin.uuid"),
+      uuid: asUuid(origin["uuid"], where, "origin.uuid"),
       uri: asText(origin["uri"], where, "origin.uri"),
       root: decodeNodeRef(origin["root"], where),
       ranges: decodeRanges(origin["ranges"], where),
@@ -157,7 +158,7 @@ function decodeAncestors(value: unknown, where: string): Ancestor[] {
   return asList(value, where, "fork.ancestors").map((item) => {
     const ancestor = asRecord(item, where, "ancestor");
     return {
-      uuid: asText(ancestor["uuid"], where, "ancestor.uuid"),
+      uuid: asUuid(ancestor["uuid"], where, "ancestor.uuid"),
       uri: asText(ancestor["uri"], where, "ancestor.uri"),
       ranges: decodeRanges(ancestor["ranges"], where),
     };

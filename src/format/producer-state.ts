@@ -3,7 +3,7 @@ import { asEpoch, asSeq, asVersion, type Epoch, type Seq, type Version } from ".
 import { decodeNodeRef, encodeNodeRef, type NodeRef } from "./index-node.js";
 import { openJson, sealJson } from "./json-object.js";
 import type { BatchName } from "./keys.js";
-import { asInteger, asList, asRecord, asText, asTuple, asUnknown, corrupt } from "./shape.js";
+import { asId, asInteger, asList, asName, asRecord, asTuple, asUnknown, corrupt } from "./shape.js";
 
 /** The producer's last batch: enough to derive the key of its last extent, where the resume point is. */
 export interface LastBatch extends Omit<BatchName, "producer"> {
@@ -48,7 +48,7 @@ function encodeResumePlace(s: ProducerState): unknown {
 export function decodeProducerState(value: unknown, where: string): ProducerState {
   const list = asList(value, where, "producer state");
   const epoch = asEpoch(asInteger(list[0], where, "producer.epoch"));
-  const incarnation = asText(list[1], where, "producer.incarnation");
+  const incarnation = asId(list[1], where, "producer.incarnation");
   const seq = asSeq(asInteger(list[2], where, "producer.seq"));
   const at = asVersion(asInteger(list[3], where, "producer.at"));
   const resume = decodeResumePlace(list[4], { epoch, incarnation, seq }, where);
@@ -79,7 +79,7 @@ function decodeResumePlace(
     size: asInteger(size, where, "last.size"),
     check: asInteger(check, where, "last.check"),
     epoch: epoch === undefined ? state.epoch : asEpoch(asInteger(epoch, where, "last.epoch")),
-    incarnation: incarnation === undefined ? state.incarnation : asText(incarnation, where, "last.incarnation"),
+    incarnation: incarnation === undefined ? state.incarnation : asId(incarnation, where, "last.incarnation"),
     seq: asSeq(state.seq - 1),
   };
   return { kind: "batch", batch };
@@ -104,6 +104,7 @@ export function decodeTable(bytes: Uint8Array, where: string, namespace: string)
   const fields = openJson(bytes, where, "table", namespace);
   const producers = new Map<string, SilentProducer>();
   for (const [id, value] of Object.entries(asRecord(fields["producers"], where, "producers"))) {
+    asName(id, where, "a producer id");
     const entry = asTuple(value, 2, where, `producers.${id}`);
     producers.set(id, { state: decodeProducerState(entry[0], where), resumePoint: entry[1] ?? undefined });
   }

@@ -3,6 +3,7 @@
  * Every other reader of safetensors reads these bytes, and Python maps them without a copy.
  */
 import { BatchWeaveError, shown } from "../errors.js";
+import { parseJson } from "./json-text.js";
 
 /** Bits of one element of each dtype of the layout. */
 const dtypeBits = {
@@ -133,7 +134,7 @@ function notTensors(where: string, what: string): never {
 function parseHeader(bytes: Uint8Array, where: string): Record<string, unknown> {
   if (bytes[0] !== 0x7b) return notTensors(where, "its header does not begin with a brace");
   try {
-    const value: unknown = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+    const value: unknown = parseJson(bytes);
     if (typeof value === "object" && value !== null) return value as Record<string, unknown>;
   } catch {
     // Said below.

@@ -1,5 +1,6 @@
 /** Reading values whose shape somebody else wrote: every mismatch is CORRUPT and names the object and the field. */
 import { BatchWeaveError } from "../errors.js";
+import { isName } from "./keys.js";
 
 /** Throws CORRUPT for the object `where`. */
 export function corrupt(where: string, what: string, details: Record<string, unknown> = {}): never {
@@ -20,6 +21,24 @@ export function asInteger(value: unknown, where: string, field: string): number 
 export function asText(value: unknown, where: string, field: string): string {
   if (typeof value === "string") return value;
   return corrupt(where, `${field} is not a string`);
+}
+
+/** A producer id, a checkpoint id or a group: it becomes part of keys. */
+export function asName(value: unknown, where: string, field: string): string {
+  if (isName(value)) return value;
+  return corrupt(where, `${field} is not a name`);
+}
+
+/** A commit id or an incarnation: 12 characters of `0-9a-v`. It becomes part of keys. */
+export function asId(value: unknown, where: string, field: string): string {
+  if (typeof value === "string" && /^[0-9a-v]{12}$/.test(value)) return value;
+  return corrupt(where, `${field} is not an id`);
+}
+
+/** The uuid of a namespace. */
+export function asUuid(value: unknown, where: string, field: string): string {
+  if (typeof value === "string" && /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(value)) return value;
+  return corrupt(where, `${field} is not a uuid`);
 }
 
 /** A boolean. */

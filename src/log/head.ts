@@ -4,6 +4,7 @@ import type { Env } from "../env/index.js";
 import { BatchWeaveError } from "../errors.js";
 import {
   asVersion,
+  corrupt,
   decodeManifest,
   genesisManifest,
   type Manifest,
@@ -129,7 +130,10 @@ export class Head {
   async read(version: Version, options?: CallOptions): Promise<Manifest | undefined> {
     const key = manifestKey(version);
     const bytes = await this.#store.get(key, options);
-    return bytes && this.#decode(bytes, key, this.#spec.uuid, version);
+    const manifest = bytes && this.#decode(bytes, key, this.#spec.uuid, version);
+    if (manifest && !Number.isSafeInteger(manifest.steps.end * this.#spec.grid.rows))
+      corrupt(key, `it ends at step ${manifest.steps.end}, beyond the last row that can be counted`);
+    return manifest;
   }
 
   #adopt(manifest: Manifest): Manifest {

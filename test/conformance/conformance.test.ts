@@ -15,6 +15,7 @@ test("there are cases of every family", () => {
   expect(families.sort()).toEqual([
     "blocks.jsonl",
     "codecs.jsonl",
+    "hostile.jsonl",
     "namespaces.jsonl",
     "projections.jsonl",
     "stages.jsonl",

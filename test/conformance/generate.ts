@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import { blockCases } from "./block-cases.js";
 import { runCase } from "./case-runner.js";
 import { codecCases } from "./codec-cases.js";
+import { hostileCases } from "./hostile-cases.js";
 import { namespaceCases } from "./namespace-cases.js";
 import { projectionCases } from "./projection-cases.js";
 import { stageCases } from "./stage-cases.js";
@@ -18,6 +19,7 @@ mkdirSync(folder, { recursive: true });
 const families = {
   codecs: codecCases(),
   blocks: blockCases(),
+  hostile: hostileCases(),
   projections: projectionCases(),
   stages: stageCases(),
   namespaces: await namespaceCases(),

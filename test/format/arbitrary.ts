@@ -44,7 +44,8 @@ export const unknown: fc.Arbitrary<Record<string, unknown>> = fc.dictionary(
 export const batchName: fc.Arbitrary<BatchName> = fc.record({
   producer: producerId,
   epoch: whole.map(asEpoch),
-  seq: fc.nat({ max: Number.MAX_SAFE_INTEGER - 1 }).map(asSeq),
+  // With room for a producer's next batches: seq counts to 2^53 - 1 and no further.
+  seq: fc.nat({ max: Number.MAX_SAFE_INTEGER - 100 }).map(asSeq),
   incarnation: id12,
   attempt: fc.nat({ max: 99 }),
   base: whole.map(asVersion),
@@ -171,7 +172,13 @@ export const namespaceSpec: fc.Arbitrary<NamespaceSpec> = fc
         ),
         tail: run({ minLength: 0, maxLength: 3 }),
         trim: fc.constantFrom(undefined, asStep(0)),
-        ancestors: fc.constant([{ uuid: "", uri: "x:", ranges: [{ at: asStep(1), count: 2, from: asStep(3) }] }]),
+        ancestors: fc.constant([
+          {
+            uuid: "00000000-1111-4222-8333-444444444444",
+            uri: "x:",
+            ranges: [{ at: asStep(1), count: 2, from: asStep(3) }],
+          },
+        ]),
         tables: fc.array(nodeRef, { maxLength: 2 }),
       }),
       { nil: undefined },

@@ -70,7 +70,7 @@ describe("hazard 16: the boundary passes a commit before its check", () => {
     const batch = await writer.upload();
     const base = await writer.log.head.newest();
     // A very stale process will create the name again, with the loser's batch carried.
-    const draft = new Draft(base, { id: "zzzzzzzzzzzz", by: "zombie", time: 0, boundaryHint: 0 });
+    const draft = new Draft(base, { id: "vvvvvvvvvvvv", by: "zombie", time: 0, boundaryHint: 0 });
     draft.push(batch);
     const state = draft.producers.get("loser");
     draft.producers.set("loser", { ...(state as NonNullable<typeof state>), seq: 1 as never, at: draft.version });

@@ -19,7 +19,7 @@ import {
 import { createNamespace, isBatchWeaveError, type Namespace } from "../../src/index.js";
 import { verifyLog } from "../../src/lifecycle/index.js";
 import type { Log } from "../../src/log/index.js";
-import { keysOf, SmallWorld, Writer } from "./small-world.js";
+import { keysOf, rows, SmallWorld, Writer } from "./small-world.js";
 
 /** Puts a changed copy of the newest manifest in its place, with a valid checksum: what a hostile writer can do. */
 async function tamper(log: Log, change: (manifest: Manifest) => Manifest): Promise<void> {
@@ -29,7 +29,9 @@ async function tamper(log: Log, change: (manifest: Manifest) => Manifest): Promi
   await log.store.put(key, encodeManifest(change(decodeManifest(bytes, key, log.spec.uuid, version))));
 }
 
-const farEnd = Number.MAX_SAFE_INTEGER - (Number.MAX_SAFE_INTEGER % indexFanout) - indexFanout;
+/** The last steps whose rows can be counted. */
+const lastStep = Math.floor(Number.MAX_SAFE_INTEGER / rows);
+const farEnd = lastStep - (lastStep % indexFanout) - indexFanout;
 
 describe("an absurd end", () => {
   const ref = { base: 1, commitId: "v0u1t2s3r4q5", k: 0, check: 7 } as never;
@@ -55,6 +57,19 @@ describe("an absurd end", () => {
     expect(report.problems.length).toBeLessThan(1_000);
     expect(report.problems[0]?.message).toMatch(/^Steps 0 to \d{9,} cannot be found: /);
   });
+});
+
+test("an end whose rows cannot be counted exactly is refused as soon as it is read", async () => {
+  const world = new SmallWorld();
+  const log = await world.create("memory:a");
+  await new Writer(log).write(3);
+  const start = asStep(farEnd + 2 * indexFanout);
+  await tamper(log, (m) => ({ ...m, tail: { ...m.tail, start }, steps: { ...m.steps, end: asStep(start + 3) } }));
+  const failure = await world
+    .open("memory:a", log.spec)
+    .head.jump()
+    .catch((e: unknown) => e);
+  expect(isBatchWeaveError(failure, "CORRUPT") && failure.message).toContain("beyond the last row that can be counted");
 });
 
 test("an index object that is gone is said once, with the steps it held", async () => {

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Sequence
 
 from ..errors import invalid
 from .checksum import crc32
-from .stored_json import SAFE_INTEGER_MAX, crc_text
+from .stored_json import SAFE_INTEGER_MAX, crc_text, is_name
 
 NAMESPACE_KEY = "namespace.json"
 MANIFEST_PREFIX = "manifest/"
@@ -19,7 +19,6 @@ INTENT_PREFIX = "intent/"
 #: Positions in a descriptor: [producer, epoch, incarnation, seq, base, attempt, extents, origin?, ...]
 PRODUCER, EPOCH, INCARNATION, SEQ, BASE, ATTEMPT, EXTENTS, ORIGIN = range(8)
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", re.ASCII)
 _MANIFEST = re.compile(r"manifest/([0-9]{20})\.json")
 _INTENT = re.compile(r"intent/[0-9a-f]/(.+)-([0-9a-f]{8})")
 _BATCHES_INTENT = re.compile(
@@ -32,7 +31,7 @@ _INTENT_NAME_BYTES_MAX = 240
 
 def assert_name(value: Any, what: str) -> None:
     """Producer ids, checkpoint ids and groups become parts of keys and JSON."""
-    if isinstance(value, str) and _NAME.fullmatch(value) and value != "__proto__":
+    if is_name(value):
         return
     raise invalid(
         f"{what} {json.dumps(str(value))} is not allowed: use 1 to 64 letters, digits, dots, underscores or hyphens, "
@@ -133,6 +132,11 @@ def opening_intent_key(namespace: str, opening: OpeningIntent) -> str:
     return _seal_intent(namespace, opening.producer, f"{opening.producer}-{opening.before}-open-{opening.incarnation}")
 
 
+def _is_exact(text: str) -> bool:
+    """A number as it is written here: decimal, without leading zeros, at most 2^53 - 1."""
+    return len(text) <= 16 and str(int(text)) == text and int(text) <= SAFE_INTEGER_MAX
+
+
 def parse_intent_key(namespace: str, key: str) -> OpeningIntent | list[list[Any]] | None:
     """An opening, descriptors of consecutive batches, or None for anything that is not exactly an intent of this namespace."""
     match = _INTENT.fullmatch(key)
@@ -140,9 +144,11 @@ def parse_intent_key(namespace: str, key: str) -> OpeningIntent | list[list[Any]
         return None
     opening = _OPENING_INTENT.fullmatch(match[1])
     if opening:
+        if not is_name(opening[1]) or not _is_exact(opening[2]):
+            return None
         return OpeningIntent(opening[1], int(opening[2]), opening[3])
     found = _BATCHES_INTENT.fullmatch(match[1])
-    if not found:
+    if not found or not is_name(found[1]) or not all(_is_exact(found[i]) for i in (2, 3, 5, 6)):
         return None
     batches: list[list[Any]] = []
     before: list[list[int]] = []
@@ -152,8 +158,12 @@ def parse_intent_key(namespace: str, key: str) -> OpeningIntent | list[list[Any]
             fields = extent.split(".")
             if i >= len(before) and "" in fields:
                 return None  # as in a batch before that has no such extent
+            if not all(n == "" or _is_exact(n) for n in fields):
+                return None
             extents.append([int(n) if n else before[i][k] for k, n in enumerate(fields)])
         seq = int(found[3]) + len(batches)
+        if seq > SAFE_INTEGER_MAX:
+            return None
         batches.append([found[1], int(found[2]), found[4], seq, int(found[6]), int(found[5]), extents])
         before = extents
     return batches

@@ -9,7 +9,20 @@ import json
 from typing import Any
 
 from ..errors import BatchWeaveError, corrupt
-from .stored_json import as_flag, as_integer, as_list, as_record, as_text, as_tuple, check_unknown, open_json
+from .batch import EXTENTS_MAX
+from .stored_json import (
+    as_flag,
+    as_id,
+    as_integer,
+    as_list,
+    as_name,
+    as_record,
+    as_text,
+    as_tuple,
+    as_uuid,
+    check_unknown,
+    open_json,
+)
 
 FANOUT = 64
 CELLS_MAX = 65_536
@@ -33,7 +46,7 @@ def check_reference(value: Any, where: str) -> list[Any]:
     """[base, commitId, k, check]"""
     ref = as_tuple(value, 4, where, "reference")
     as_integer(ref[0], where, "reference.base")
-    as_text(ref[1], where, "reference.commitId")
+    as_id(ref[1], where, "reference.commitId")
     as_integer(ref[2], where, "reference.k")
     as_integer(ref[3], where, "reference.check")
     return ref
@@ -46,13 +59,18 @@ def check_descriptor(value: Any, where: str) -> list[Any]:
     """[producer, epoch, incarnation, seq, base, attempt, extents, origin?, ...]"""
     d = as_list(value, where, "a descriptor")
     get = d if len(d) >= 7 else d + [None] * (7 - len(d))
-    as_text(get[0], where, "descriptor.producer")
+    as_name(get[0], where, "descriptor.producer")
     as_integer(get[1], where, "descriptor.epoch")
-    as_text(get[2], where, "descriptor.incarnation")
     as_integer(get[3], where, "descriptor.seq")
     as_integer(get[4], where, "descriptor.base")
     as_integer(get[5], where, "descriptor.attempt")
-    for extent in as_list(get[6], where, "descriptor.extents"):
+    extents = as_list(get[6], where, "descriptor.extents")
+    # A step that was trimmed before its fork was made has no extents and no incarnation: nobody looks it up.
+    if extents or get[2] != "":
+        as_id(get[2], where, "descriptor.incarnation")
+        if not 1 <= len(extents) <= EXTENTS_MAX:
+            raise corrupt(where, f"a batch has {len(extents)} extents")
+    for extent in extents:
         if isinstance(extent, dict):
             raise BatchWeaveError(
                 "UNSUPPORTED_FORMAT",
@@ -98,7 +116,7 @@ def check_state(value: Any, where: str) -> list[Any]:
     s = as_list(value, where, "producer state")
     get = s + [None] * (5 - len(s))
     as_integer(get[0], where, "producer.epoch")
-    as_text(get[1], where, "producer.incarnation")
+    as_id(get[1], where, "producer.incarnation")
     as_integer(get[2], where, "producer.seq")
     as_integer(get[3], where, "producer.at")
     last = get[4]
@@ -110,7 +128,7 @@ def check_state(value: Any, where: str) -> list[Any]:
             as_integer(n, where, f"last.{field}")
         if len(items) == 7:
             as_integer(items[5], where, "last.epoch")
-            as_text(items[6], where, "last.incarnation")
+            as_id(items[6], where, "last.incarnation")
     elif type(last) is not int or last != 0:
         check_reference(as_record(last, where, "producer.last").get("table"), where)
     check_unknown(s[5:], where)
@@ -200,7 +218,7 @@ def decode_manifest(data: bytes, where: str, namespace: str, version: int) -> Ma
     if f.get("version") != version or type(f.get("version")) is not int:
         raise corrupt(where, f"it says version {f.get('version')}")
     commit = as_record(f.get("commit"), where, "commit")
-    as_text(commit.get("id"), where, "commit.id")
+    as_id(commit.get("id"), where, "commit.id")
     as_text(commit.get("by"), where, "commit.by")
     as_integer(commit.get("time"), where, "commit.time")
     steps = as_record(f.get("steps"), where, "steps")
@@ -213,11 +231,13 @@ def decode_manifest(data: bytes, where: str, namespace: str, version: int) -> Ma
         step, d = as_tuple(item, 2, where, "waiting entry")
         as_integer(step, where, "waiting step")
         check_descriptor(d, where)
-    for state in as_record(f.get("producers"), where, "producers").values():
+    for id, state in as_record(f.get("producers"), where, "producers").items():
+        as_name(id, where, "a name in producers")
         check_state(state, where)
     for ref in as_list(f.get("tables"), where, "tables"):
         check_reference(ref, where)
-    for group in as_record(f.get("checkpoints"), where, "checkpoints").values():
+    for id, group in as_record(f.get("checkpoints"), where, "checkpoints").items():
+        as_name(id, where, "a name in checkpoints")
         _check_group(group, where)
     for pin in as_record(f.get("pins"), where, "pins").values():
         _check_pin(pin, where)
@@ -240,17 +260,18 @@ def decode_manifest(data: bytes, where: str, namespace: str, version: int) -> Ma
 
 def _check_group(value: Any, where: str) -> None:
     group = as_record(value, where, "checkpoint group")
-    for mark in as_record(group.get("live"), where, "live").values():
+    for id, mark in as_record(group.get("live"), where, "live").items():
+        as_name(id, where, "a name in live")
         for field, n in zip(("row", "iteration", "version"), as_tuple(mark, 3, where, "checkpoint")):
             as_integer(n, where, f"checkpoint {field}")
     for released in as_list(group.get("released"), where, "released"):
-        as_text(released, where, "released id")
+        as_name(released, where, "released id")
     check_unknown((v for k, v in group.items() if k not in ("live", "released")), where)
 
 
 def _check_pin(value: Any, where: str) -> None:
     pin = as_record(value, where, "pin")
-    as_text(pin.get("fork"), where, "pin.fork")
+    as_uuid(pin.get("fork"), where, "pin.fork")
     as_text(pin.get("uri"), where, "pin.uri")
     as_integer(pin.get("created"), where, "pin.created")
     as_flag(pin.get("confirmed"), where, "pin.confirmed")
@@ -296,6 +317,7 @@ def decode_table(data: bytes, where: str, namespace: str) -> dict[str, list[Any]
     f = open_json(data, where, "table", namespace)
     producers = as_record(f.get("producers"), where, "producers")
     for producer, value in producers.items():
+        as_name(producer, where, "a producer id")
         check_state(as_tuple(value, 2, where, f"producers.{producer}")[0], where)
     return producers
 
@@ -330,7 +352,7 @@ class NamespaceSpec:
 def decode_namespace(data: bytes, where: str) -> NamespaceSpec:
     """Decodes and checks namespace.json."""
     f = open_json(data, where, "namespace")
-    as_text(f.get("namespace"), where, "namespace")
+    as_uuid(f.get("namespace"), where, "namespace")
     grid = as_record(f.get("grid"), where, "grid")
     rows = as_integer(grid.get("rows"), where, "grid.rows")
     chunks = as_integer(grid.get("chunks"), where, "grid.chunks")
@@ -347,10 +369,10 @@ def decode_namespace(data: bytes, where: str) -> NamespaceSpec:
     as_integer(f.get("created"), where, "created")
     if "fork" in f:
         _check_fork(f["fork"], where)
-    if rows < 1 or chunks < 1:
-        raise corrupt(where, "its grid is empty")
-    if order.get("kind") == "lanes" and order["lanes"] < 1:
-        raise corrupt(where, "it has no lanes")
+    if rows < 1 or chunks < 1 or rows * chunks > CELLS_MAX:
+        raise corrupt(where, f"its grid of {rows} x {chunks} is empty or too large")
+    if order.get("kind") == "lanes" and not 1 <= order["lanes"] <= LANES_MAX:
+        raise corrupt(where, f"it has {order['lanes']} lanes, and 1 to {LANES_MAX} are possible")
     return NamespaceSpec(f)
 
 
@@ -364,7 +386,7 @@ def _check_fork(value: Any, where: str) -> None:
     fork = as_record(value, where, "fork")
     for item in as_list(fork.get("origins"), where, "fork.origins"):
         origin = as_record(item, where, "origin")
-        as_text(origin.get("uuid"), where, "origin.uuid")
+        as_uuid(origin.get("uuid"), where, "origin.uuid")
         as_text(origin.get("uri"), where, "origin.uri")
         check_reference(origin.get("root"), where)
         _check_ranges(origin.get("ranges"), where)
@@ -375,7 +397,7 @@ def _check_fork(value: Any, where: str) -> None:
         raise corrupt(where, "its trim lies above its first own step")
     for item in as_list(fork.get("ancestors", []), where, "fork.ancestors"):
         ancestor = as_record(item, where, "ancestor")
-        as_text(ancestor.get("uuid"), where, "ancestor.uuid")
+        as_uuid(ancestor.get("uuid"), where, "ancestor.uuid")
         as_text(ancestor.get("uri"), where, "ancestor.uri")
         _check_ranges(ancestor.get("ranges"), where)
     for ref in as_list(fork.get("tables", []), where, "fork.tables"):

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Iterable
 
 from ..errors import BatchWeaveError, corrupt
@@ -32,17 +33,25 @@ def _number(text: str) -> int | float:
     return int(value) if value.is_integer() and abs(value) <= SAFE_INTEGER_MAX else value
 
 
+def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Readers differ in which of two they take, so neither is taken.
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        raise ValueError("a name occurs twice in an object")
+    return record
+
+
 def _refuse(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
 def load_json(data: bytes | bytearray | memoryview) -> Any:
-    """Strict JSON: no NaN, no byte order mark, whole numbers as int. Raises ValueError."""
+    """Strict JSON: no NaN, no byte order mark, no name twice in an object, whole numbers as int. Raises ValueError."""
     try:
         text = str(data, "utf-8")
         if text.startswith("\ufeff"):
             raise ValueError("a byte order mark is not JSON")
-        return json.loads(text, parse_float=_number, parse_constant=_refuse)
+        return json.loads(text, parse_float=_number, parse_constant=_refuse, object_pairs_hook=_record)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -66,7 +75,7 @@ def open_json(data: bytes, where: str, kind: str, namespace: str | None = None) 
     try:
         fields = load_json(data)
     except ValueError:
-        raise corrupt(where, "it is not JSON") from None
+        raise corrupt(where, "it is not JSON, or a name in it occurs twice") from None
     as_record(fields, where, "the object")
     version = as_integer(fields.get("format"), where, "format")
     if version != FORMAT_VERSION:
@@ -113,6 +122,37 @@ def as_text(value: Any, where: str, field: str) -> str:
     if isinstance(value, str):
         return value
     raise corrupt(where, f"{field} is not a string")
+
+
+_ID = re.compile(r"[0-9a-v]{12}")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+
+
+def is_name(value: Any) -> bool:
+    """Whether a value can be a producer id, a checkpoint id or a group."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None and value != "__proto__"
+
+
+def as_name(value: Any, where: str, field: str) -> str:
+    """A producer id, a checkpoint id or a group: it becomes part of keys."""
+    if is_name(value):
+        return value
+    raise corrupt(where, f"{field} is not a name")
+
+
+def as_id(value: Any, where: str, field: str) -> str:
+    """A commit id or an incarnation: 12 characters of 0-9a-v. It becomes part of keys."""
+    if isinstance(value, str) and _ID.fullmatch(value):
+        return value
+    raise corrupt(where, f"{field} is not an id")
+
+
+def as_uuid(value: Any, where: str, field: str) -> str:
+    """The uuid of a namespace."""
+    if isinstance(value, str) and _UUID.fullmatch(value):
+        return value
+    raise corrupt(where, f"{field} is not a uuid")
 
 
 def as_flag(value: Any, where: str, field: str) -> bool:

@@ -9,9 +9,10 @@ import math
 import threading
 import time
 
-from ..errors import BatchWeaveError
+from ..errors import BatchWeaveError, corrupt
 from ..format.keys import MANIFEST_PREFIX, boundary_key, manifest_key, parse_manifest_key
 from ..format.manifest import Manifest, NamespaceSpec, decode_boundary, decode_manifest, genesis
+from ..format.stored_json import SAFE_INTEGER_MAX
 from ..store.object_store import LIST_PAGE_MAX, Store
 
 _LOAD_ATTEMPTS_MAX = 100
@@ -148,7 +149,12 @@ class Head:
         """Reads a version without verifying it; conclude nothing from it but whose it is."""
         key = manifest_key(version)
         data = self._store.get(key)
-        return None if data is None else decode_manifest(data, key, self._spec.uuid, version)
+        if data is None:
+            return None
+        manifest = decode_manifest(data, key, self._spec.uuid, version)
+        if manifest.end * self._spec.rows > SAFE_INTEGER_MAX:
+            raise corrupt(key, f"it ends at step {manifest.end}, beyond the last row that can be counted")
+        return manifest
 
     def _step(self, base: Manifest, to: int | None) -> Manifest:
         begun = time.monotonic()
