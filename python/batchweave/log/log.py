@@ -18,6 +18,8 @@ from .step_index import BatchPlace, StepIndex
 
 _ATTEMPTS_MAX = 1_000
 _INTENTS_MAX = 16_000
+#: Tries of a PUT that could not even be sent.
+_REFUSALS_MAX = 6
 _OPEN_ROUNDS_MAX = 500
 
 
@@ -128,19 +130,35 @@ class Log:
         key = manifest_key(following.version)
         data = encode_manifest(following)
         delay = 0.05
+        refusals = 0
         while True:
-            outcome = self.store.create(key, data)
+            outcome = "unknown"
+            try:
+                outcome = self.store.create(key, data)
+            except BatchWeaveError as error:
+                # Not even sent. No other request gives up at the first refusal, and this one may be repeated just as well.
+                refusals += 1
+                if not is_error(error, "STORE_UNAVAILABLE") or refusals == _REFUSALS_MAX:
+                    raise
             if outcome == "created":
                 return "mine"
-            if outcome == "exists":
-                # An earlier request of this very attempt may have created it, whatever its answer said.
-                found = self.head.read(following.version)
-                if found is None:
-                    return "gone"
-                return "mine" if found.commit["id"] == following.commit["id"] else "other"
+            if outcome == "exists" and (verdict := self._owner(following)) is not None:
+                return verdict
             # Unknown: it may have landed, or may land minutes from now. Only the same bytes may be tried again.
             time.sleep(delay * (0.5 + random.random()))
             delay = min(2 * delay, 5.0)
+
+    def _owner(self, following: Manifest) -> str | None:
+        """Whose the name is: an earlier request of this very attempt may have created it, whatever its answer said. None: still unknown."""
+        try:
+            found = self.head.read(following.version)
+        except BatchWeaveError as error:
+            if not is_error(error, "STORE_UNAVAILABLE"):
+                raise
+            return None
+        if found is None:
+            return "gone"
+        return "mine" if found.commit["id"] == following.commit["id"] else "other"
 
     def attempt_batches(
         self, holder: Holder, batches: Sequence[list[Any]], intents: Intents = NO_INTENTS, fresh: bool = True

@@ -132,7 +132,7 @@ class Producer:
     ) -> Ticket:
         """Accepts one batch: its slices in row-major order, or a list per row. Blocks while the buffer is full.
 
-        The buffers must not be changed until the ticket is committed.
+        What is stored is what the slices held now: anything that can be changed later is copied, so a buffer may be filled again at once.
         """
         self._raise_if_done()
         flat = _flatten(slices, self._log.spec.rows, self._log.spec.chunks)
@@ -159,6 +159,12 @@ class Producer:
             entry = _Entry(ticket, flat, metadata, block)
             self._entries[ticket.seq] = entry
             self._buffered_bytes += entry.bytes
+        try:
+            # Only now: what waits for room must not take memory. Without the lock: nobody looks at the slices before the upload begins.
+            entry.slices = [_unchanging(piece) for piece in flat]
+        except BaseException as error:
+            self._fail(error)  # its seq is taken, and nothing can be put in its place
+            raise
         self._uploads.submit(lambda: self._upload(entry))
         return ticket
 
@@ -461,6 +467,11 @@ def _flatten(slices: Sequence[Any], rows: int, chunks: int) -> list[Any]:
             found=len(views),
         )
     return views
+
+
+def _unchanging(view: memoryview) -> memoryview:
+    """The same bytes, which nobody can change: of all that has a buffer only `bytes` are so by themselves."""
+    return view if type(view.obj) is bytes else memoryview(bytes(view))
 
 
 def _checked_json(value: Any, what: str) -> Any:

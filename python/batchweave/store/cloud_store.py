@@ -38,6 +38,8 @@ _ANSWERS = {
 }
 #: No later try helps: a create that is not conditional is none.
 _IS_UNSAFE = re.compile(r"status code: 501\b|<Code>NotImplemented</Code>")
+#: A create that certainly lost: S3 and GCS say 412, Azure 409 with a code of its own.
+_IS_TAKEN = re.compile(r"status code: 412\b|<Code>BlobAlreadyExists</Code>")
 _IS_HTML = re.compile(r"<html|<!doctype html", re.IGNORECASE)
 #: How obstore says that what came under status 200 is no answer of S3.
 _IS_NO_STORE = re.compile(r"non-partial response|(ETag|Content-Length) Header missing|Got invalid \w+ response")
@@ -163,10 +165,8 @@ class CloudStore:
         try:
             self._o.put(self._backend, key, join_body(body), mode="create", use_multipart=False)
             return "created"
-        except (self._e.AlreadyExistsError, self._e.PreconditionError):
-            # obstore says this for 412 and for 409 alike, and S3's 409 means that another request is still in flight: only
-            # an object that is there is a loss.
-            return "exists" if self._exists(key) else "unknown"
+        except (self._e.AlreadyExistsError, self._e.PreconditionError) as error:
+            return self._verdict(key, str(error))
         except (self._e.PermissionDeniedError, self._e.UnauthenticatedError) as error:
             raise self._failure(error, "create", key) from error
         except self._absent as error:
@@ -175,6 +175,15 @@ class CloudStore:
             if _IS_UNSAFE.search(str(error)):
                 raise self._failure(error, "create", key) from error
             return "unknown"
+
+    def _verdict(self, key: str, text: str) -> str:
+        """obstore says "already exists" for 412 and for 409 alike, and S3's 409 means that another request is still in flight."""
+        if _IS_TAKEN.search(text):
+            return "exists"
+        try:
+            return "exists" if self._exists(key) else "unknown"
+        except BatchWeaveError:
+            return "unknown"  # a look that fails says nothing about the create
 
     def put(self, key: str, body: Body) -> None:
         """Unconditional write of an object whose key nobody else writes with other bytes."""
