@@ -91,6 +91,8 @@ class Head:
         #: The newest manifest this process verified, if it has loaded one.
         self.known: Manifest | None = None
         self._looked_at = -math.inf
+        #: Versions up to this one survive power loss.
+        self._kept = 0
         self._lock = threading.Lock()
 
     def newest(self) -> Manifest:
@@ -143,7 +145,19 @@ class Head:
         if self.boundary.look() >= created.version:
             return False
         self._adopt(created)
+        # A create has returned once its name was durable, and with it all names before.
+        self._kept = max(self._kept, created.version)
         return True
+
+    def keep(self, manifest: Manifest) -> None:
+        """Returns when a verified manifest survives power loss. Whoever created it may not have synced its name yet, or may have died
+        before: nothing is acknowledged on one that can still vanish."""
+        if manifest.version <= self._kept:
+            return
+        sync = getattr(self._store, "sync", None)
+        if sync is not None:
+            sync(manifest_key(manifest.version))
+        self._kept = max(self._kept, manifest.version)
 
     def read(self, version: int) -> Manifest | None:
         """Reads a version without verifying it; conclude nothing from it but whose it is."""

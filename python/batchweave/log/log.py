@@ -104,6 +104,7 @@ class Log:
             if fresh:
                 if refusal:
                     raise refusal
+                self.head.keep(base)
                 return Attempt("nothing", base, result)
             # Concluding without a PUT needs a look of its own at the base, and the newest state there is.
             base = self.head.jump()
@@ -269,6 +270,7 @@ class Log:
             manifest = self.head.jump()
             state = manifest.producers.get(producer)
             if state and state[STATE_INCARNATION] == incarnation:
+                self.head.keep(manifest)
                 return manifest
             if time.monotonic() >= until:
                 return None

@@ -408,9 +408,13 @@ class Producer:
         state = manifest.producers.get(self.id)
         if state is None or not holds(state, self.epoch, self._holder.incarnation):
             return
+        # What a closing dropped is not acknowledged: staging refuses it as CLOSED.
+        next_seq = seq_in_log(self._log.spec, manifest, self.id, state[STATE_SEQ])
         with self._changed:
-            # What a closing dropped is not acknowledged: staging refuses it as CLOSED.
-            next_seq = seq_in_log(self._log.spec, manifest, self.id, state[STATE_SEQ])
+            if not any(seq < next_seq for seq in self._entries):
+                return
+        self._log.head.keep(manifest)
+        with self._changed:
             for seq in [seq for seq in self._entries if seq < next_seq]:
                 entry = self._entries.pop(seq)
                 self._buffered_bytes -= entry.bytes

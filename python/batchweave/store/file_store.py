@@ -133,8 +133,9 @@ class FileStore:
         finally:
             if temp:
                 _unlink(temp)
-        if outcome == "created":
+        if outcome != "unknown":
             try:
+                # Also a name that was there: whoever made it, an earlier try of this very create perhaps, may not have synced it.
                 self._sync_directory(os.path.dirname(path))
             except OSError:
                 return "unknown"
@@ -155,6 +156,14 @@ class FileStore:
         finally:
             if temp:
                 _unlink(temp)
+
+    def sync(self, key: str) -> None:
+        """Returns when an object that was read under this key survives power loss: whoever wrote it may not have synced its name yet."""
+        path = self._path(key)
+        try:
+            self._sync_directory(os.path.dirname(path))
+        except OSError as error:
+            raise file_error(error, "sync", path) from error
 
     def get(self, key: str) -> bytes | None:
         """The whole object, or None."""
@@ -335,17 +344,20 @@ class FileStore:
         if not self._durable:
             return
         _fsync_directory(folder)
+        synced = []
         while folder not in self._known:
-            self._known.add(folder)
             parent = os.path.dirname(folder)
             try:
                 _fsync_directory(parent)
             except PermissionError:
                 if folder != self._root:
                     raise
+            synced.append(folder)
             if folder == self._root or parent == folder:
                 break
             folder = parent
+        # Only now: what failed half-way must be done again, and another thread must not rely on what is still under way.
+        self._known.update(synced)
 
     def _sync_names(self, folder: str) -> None:
         if self._durable:

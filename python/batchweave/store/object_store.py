@@ -2,6 +2,9 @@
 
 A store maps keys to immutable byte strings. Reads give None where there is no object. A conditional create gives
 "created", "exists" or "unknown" and is never retried by a backend or a decorator. Failures are BatchWeaveErrors (STORE_*).
+
+A store whose objects can be seen before they survive power loss, as on files, also has `sync(key)`: it returns when an object that was read
+survives it.
 """
 from __future__ import annotations
 
@@ -153,6 +156,8 @@ class RetryingStore:
         self.create = store.create
         #: Only where opening an object means something: on files. Not retried: whoever reads so falls back on get_range.
         self.open = getattr(store, "open", None)
+        if hasattr(store, "sync"):
+            self.sync = self._sync
 
     def put(self, key: str, body: Body) -> None:
         self._attempt(lambda: self.inner.put(key, body))
@@ -184,6 +189,9 @@ class RetryingStore:
 
     def delete(self, keys: Sequence[str]) -> None:
         self._attempt(lambda: self.inner.delete(keys))
+
+    def _sync(self, key: str) -> None:
+        self._attempt(lambda: self.inner.sync(key))  # type: ignore[attr-defined]
 
     def _attempt(self, call: Callable[[], T], failed: BatchWeaveError | None = None) -> T:
         """`failed`: how the first attempt, made by the caller, ended."""

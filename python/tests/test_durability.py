@@ -1,0 +1,137 @@
+"""Property: nothing is acknowledged on files before its name survives power loss, whoever wrote that name; a sync that failed is made again.
+
+Method: the sync of folders is replaced by one that records, fails, or waits; a follower's batch is carried by a process that dies between
+link(2) and the sync of the folder.
+"""
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import threading
+import unittest
+from pathlib import Path
+from typing import Callable
+from unittest import mock
+
+from batchweave import BatchWeaveError, create_namespace, open_namespace
+from batchweave import file_store as file_store_module
+from batchweave.file_store import FileStore
+from batchweave.store import RetryingStore
+
+_sync = file_store_module._fsync_directory
+
+
+class Syncs(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = Path(folder.name) / "ns"
+        self.synced: list[str] = []
+        self.on_sync: Callable[[str], None] | None = None
+        patch = mock.patch.object(file_store_module, "_fsync_directory", self.sync)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def sync(self, path: str) -> None:
+        if self.on_sync:
+            self.on_sync(path)
+        _sync(path)
+        self.synced.append(os.path.relpath(path, self.root))
+
+    def fail(self, path: str) -> None:
+        raise OSError(errno.EIO, "planted")
+
+    def test_a_create_that_finds_the_name_taken_syncs_it_before_it_says_so(self) -> None:
+        store = FileStore(str(self.root))
+        self.on_sync = self.fail
+        self.assertEqual(store.create("manifest/1", b"x"), "unknown")
+        self.assertEqual(store.get("manifest/1"), b"x", "it was linked, and not synced")
+        self.assertEqual(store.create("manifest/1", b"x"), "unknown", "still not synced")
+        self.on_sync = None
+        self.synced.clear()
+        self.assertEqual(store.create("manifest/1", b"x"), "exists")
+        self.assertEqual(self.synced, ["manifest", ".", ".."], "the folder, and those above it, which nobody had synced")
+
+    def test_a_folder_is_known_only_once_it_is_synced(self) -> None:
+        store = FileStore(str(self.root))
+
+        def fail_above(path: str) -> None:
+            if path == str(self.root):
+                self.fail(path)
+
+        self.on_sync = fail_above
+        with self.assertRaises(BatchWeaveError):
+            store.put("batch/aa/1", b"x")
+        self.on_sync = None
+        self.synced.clear()
+        store.put("batch/aa/1", b"x")
+        self.assertEqual(self.synced, ["batch/aa", "batch", ".", ".."])
+        self.synced.clear()
+        store.put("batch/aa/2", b"x")
+        self.assertEqual(self.synced, ["batch/aa"])
+
+    def test_no_thread_relies_on_a_sync_that_is_still_under_way(self) -> None:
+        store = FileStore(str(self.root))
+        at_parent, may_go_on = threading.Event(), threading.Event()
+
+        def wait(path: str) -> None:
+            if path.endswith("/batch") and threading.current_thread().name == "first":
+                at_parent.set()
+                may_go_on.wait(10)
+
+        self.on_sync = wait
+        first = threading.Thread(target=store.put, args=("batch/aa/1", b"x"), name="first")
+        first.start()
+        self.assertTrue(at_parent.wait(10))
+        store.put("batch/aa/2", b"x")
+        self.assertEqual(self.synced.count("batch"), 1, "the second one synced it itself")
+        may_go_on.set()
+        first.join()
+
+    def test_a_carried_batch_is_acknowledged_only_when_the_carriers_manifest_is_durable(self) -> None:
+        uri = self.root.as_uri()
+        create_namespace(uri, rows=1)
+        follower = open_namespace(uri, store=RetryingStore(FileStore(str(self.root)), first_delay=0.01))
+        carrier = open_namespace(uri, store=FileStore(str(self.root)))
+        opening = carrier.log.open_producer("carrier")
+        producer = follower.producer("follower")
+        # The carrier's folder syncs do nothing from here on: it dies before them. The follower's are recorded.
+        carrier.log.store.__dict__["_durable"] = False
+        ticket = producer.append([b"x"])
+        while not (intents := carrier.log.list_intents()).batches:
+            pass
+        failing = [0]
+
+        def fail_a_while(path: str) -> None:
+            if path.endswith("/manifest") and failing[0] < 3:
+                failing[0] += 1
+                self.assertFalse(ticket._event.is_set())
+                self.fail(path)
+
+        self.on_sync = fail_a_while
+        attempt = carrier.log.attempt_batches(opening.holder, [], intents)
+        self.assertEqual((attempt.outcome, attempt.result[1]), ("committed", 1))
+        self.synced.clear()
+        ticket.wait(20)
+        self.assertEqual(failing[0], 3)
+        self.assertIn("manifest", self.synced)
+        producer.close()
+
+    def test_what_is_concluded_without_a_commit_is_synced_first(self) -> None:
+        uri = self.root.as_uri()
+        namespace = create_namespace(uri, rows=1, durability="process-crash")
+        with namespace.producer("p") as producer:
+            producer.append([b"x"])
+        namespace.checkpoint("c", namespace.consumer({"dp": 1}, 0, environment={}).cursor)
+        other = open_namespace(uri)
+        self.synced.clear()
+        other.checkpoint("c", other.consumer({"dp": 1}, 0, environment={}).cursor)
+        self.assertIn("manifest", self.synced, "the registration of another rank, which may not have synced it")
+        self.synced.clear()
+        other.checkpoint("c", other.consumer({"dp": 1}, 0, environment={}).cursor)
+        self.assertEqual(self.synced, [], "once is enough")
+
+
+if __name__ == "__main__":
+    unittest.main()
