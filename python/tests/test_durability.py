@@ -39,12 +39,12 @@ class Syncs(unittest.TestCase):
         _sync(path)
         self.synced.append(os.path.relpath(path, self.root))
 
-    def fail(self, path: str) -> None:
+    def refuse(self, path: str) -> None:
         raise OSError(errno.EIO, "planted")
 
     def test_a_create_that_finds_the_name_taken_syncs_it_before_it_says_so(self) -> None:
         store = FileStore(str(self.root))
-        self.on_sync = self.fail
+        self.on_sync = self.refuse
         self.assertEqual(store.create("manifest/1", b"x"), "unknown")
         self.assertEqual(store.get("manifest/1"), b"x", "it was linked, and not synced")
         self.assertEqual(store.create("manifest/1", b"x"), "unknown", "still not synced")
@@ -58,7 +58,7 @@ class Syncs(unittest.TestCase):
 
         def fail_above(path: str) -> None:
             if path == str(self.root):
-                self.fail(path)
+                self.refuse(path)
 
         self.on_sync = fail_above
         with self.assertRaises(BatchWeaveError):
@@ -107,7 +107,7 @@ class Syncs(unittest.TestCase):
             if path.endswith("/manifest") and failing[0] < 3:
                 failing[0] += 1
                 self.assertFalse(ticket._event.is_set())
-                self.fail(path)
+                self.refuse(path)
 
         self.on_sync = fail_a_while
         attempt = carrier.log.attempt_batches(opening.holder, [], intents)
