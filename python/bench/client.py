@@ -73,7 +73,7 @@ def _timed_all(threads: int, calls: Sequence[Callable[[], Any]]) -> tuple[float,
     for task in tasks:
         task.result()
     spent = time.perf_counter() - begun
-    pool.close()
+    pool.stop()
     return spent, durations
 
 

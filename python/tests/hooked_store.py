@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Sequence
 
-from batchweave.store import LIST_PAGE_MAX, Store
+from batchweave.store.object_store import LIST_PAGE_MAX, Store
 
 
 class HookedStore:

@@ -16,8 +16,8 @@ from unittest import mock
 
 from batchweave import BatchWeaveError, create_namespace, open_namespace
 from batchweave import file_store as file_store_module
-from batchweave.file_store import FileStore
-from batchweave.store import RetryingStore
+from batchweave.store.file_store import FileStore
+from batchweave.store.object_store import RetryingStore
 
 _sync = file_store_module._fsync_directory
 

@@ -14,7 +14,7 @@ from typing import Any, Callable
 from unittest import mock
 
 from batchweave import BatchWeaveError, create_namespace
-from batchweave.store import RetryingStore, Store, open_store
+from batchweave.store.object_store import RetryingStore, Store, open_store
 from hooked_store import HookedStore
 from memory_store import MemoryStore
 from test_log import read_all

@@ -6,6 +6,7 @@ import time
 from typing import Any, Callable, Iterator, Mapping
 
 from ..errors import BatchWeaveError, invalid
+from ..flow.threads import JOIN_S
 from ..format.cursor import make_cursor, parse_cursor, translate_cursor
 from ..format.manifest import Manifest
 from ..format.stored_json import SAFE_INTEGER_MAX
@@ -225,15 +226,19 @@ class Consumer:
                 prefetch.changed.wait(min(max(0.001, self._wait_timeout - waited), _STARVATION_LOOK_S))
 
     def close(self) -> None:
-        """Ends the threads. What is in flight finishes unseen."""
+        """Ends the threads and waits for them. What is in flight finishes unseen; what takes longer than a few seconds is left behind."""
         self._is_closed = True
         if self._pid != os.getpid():
             self._prefetch = None  # whatever its locks were when this process was forked, nobody here can wait for them
             return
+        until = time.monotonic() + JOIN_S
         if self._prefetch is not None:
             self._prefetch.stop()
+            # First those that hand work to the reader's: what they wait for must still be done.
+            self._prefetch.join(until)
             self._prefetch = None
         self.reader.close()
+        self.reader.join(until)
 
     def __enter__(self) -> "Consumer":
         return self

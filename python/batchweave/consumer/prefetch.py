@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Callable, TypeVar
 
 from ..errors import BatchWeaveError, is_error
-from ..flow.threads import Pool, cores
+from ..flow.threads import Pool, cores, join_threads, stop_at_exit
 from ..format.manifest import Manifest
 from ..log.log import Log
 from ..store.hedging import NEAR_S, Reading
@@ -96,7 +96,9 @@ class Prefetch:
         #: Set when no iteration comes after those in line: rows left over, or what failed.
         self.leftover_rows: int | None = None
         self.failure: BaseException | None = None
-        threading.Thread(target=self._pump, name="batchweave-prefetch", daemon=True).start()
+        self._thread = threading.Thread(target=self._pump, name="batchweave-prefetch", daemon=True)
+        stop_at_exit(self)
+        self._thread.start()
 
     def _threads_max(self) -> int:
         if not self._is_near:
@@ -233,7 +235,12 @@ class Prefetch:
             self._is_stopped = True
             self.changed.notify_all()
             self._room.notify_all()
-        self._pool.close()
+        self._pool.drop()
+
+    def join(self, until: float) -> None:
+        """Waits for the threads, which were told to end."""
+        join_threads([self._thread], until)
+        self._pool.join(until)
 
     def _pump(self) -> None:
         """A failure is kept and surfaces after the iterations before it were taken."""

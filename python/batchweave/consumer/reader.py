@@ -176,9 +176,14 @@ class SliceReader:
 
     def close(self) -> None:
         """Ends the reader's threads."""
-        self._pool.close()
-        self._seconds.close()
+        self._pool.stop()
+        self._seconds.stop()
         self._close_idle()
+
+    def join(self, until: float) -> None:
+        """Waits for them."""
+        self._pool.join(until)
+        self._seconds.join(until)
 
     def _close_idle(self) -> None:
         self._kept = None

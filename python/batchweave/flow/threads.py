@@ -1,13 +1,68 @@
-"""Daemon threads that take work from a queue: they never keep a trainer from exiting, and are started when first needed."""
+"""Daemon threads that take work from a queue: a call that hangs never keeps a trainer from exiting, and they are started when first needed.
+
+The interpreter ends daemon threads wherever they are, and one that is inside torch then takes the whole process along ("terminate called
+without an active exception"). So all of ours are asked to end, and waited for, before it comes to that.
+"""
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import threading
+import time
+import weakref
 from collections import deque
-from typing import Any, Callable, Generic, Sequence, TypeVar
+from typing import Any, Callable, Generic, Protocol, Sequence, TypeVar
 
 T = TypeVar("T")
+
+#: How long whoever closes something waits for its threads. A store that hangs for longer is left behind.
+JOIN_S = 5.0
+
+
+class Ends(Protocol):
+    """Has threads: `stop` asks them to end, `join` waits for them until a moment of the monotonic clock."""
+
+    def stop(self) -> None: ...
+
+    def join(self, until: float) -> None: ...
+
+
+#: Those whose threads hand work to pools, and the pools.
+_owners: weakref.WeakSet[Ends] = weakref.WeakSet()
+_pools: weakref.WeakSet[Ends] = weakref.WeakSet()
+
+
+def stop_at_exit(owner: Ends) -> None:
+    """Has its threads ended with the process, if nobody does before."""
+    _owners.add(owner)
+
+
+def join_threads(threads: Sequence[threading.Thread], until: float) -> None:
+    """Waits for threads, but for the one that asks."""
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, until - time.monotonic()))
+
+
+@atexit.register
+def _end_all() -> None:
+    until = time.monotonic() + JOIN_S
+    for group in (list(_owners), list(_pools)):
+        for owner in group:
+            owner.stop()
+        for owner in group:
+            owner.join(until)
+
+
+def _begin_in_child() -> None:
+    """The threads stayed in the parent, and some may have held the locks that stopping them takes."""
+    global _owners, _pools
+    _owners, _pools = weakref.WeakSet(), weakref.WeakSet()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class Task(Generic[T]):
@@ -54,7 +109,7 @@ class Pool:
         self._limit = limit or (lambda: size)
         self._line: deque[Callable[[], Any]] = deque()
         self._wakes: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
-        self._threads = 0
+        self._threads: list[threading.Thread] = []
         self._active = 0
         self._lock = threading.Lock()
 
@@ -95,22 +150,39 @@ class Pool:
                 task.wait()
         return first + [task.result() for task in tasks]
 
-    def close(self) -> None:
+    def stop(self) -> None:
         """Ends the threads after what is in line."""
-        self.post(self._end)
+        with self._lock:
+            if self._line:
+                self._line.append(self._end)
+                return
+        self._end()
+
+    def drop(self) -> None:
+        """Ends the threads; what is in line is not run. Not where somebody waits for it."""
+        with self._lock:
+            self._line.clear()
+        self._end()
+
+    def join(self, until: float) -> None:
+        """Waits for threads that were told to end."""
+        join_threads(self._threads, until)
 
     def _end(self) -> None:
         with self._lock:
-            for _ in range(self._threads):
+            for _ in self._threads:
                 self._wakes.put(None)
 
     def _wake(self) -> None:
         """One more thread for what is in line, if there may be one. Call with the lock held."""
         if not self._line or self._active >= min(self._size, self._limit()):
             return
-        if self._active == self._threads:
-            self._threads += 1
-            threading.Thread(target=self._work, name=f"batchweave-{self._name}", daemon=True).start()
+        if self._active == len(self._threads):
+            if not self._threads:
+                _pools.add(self)
+            thread = threading.Thread(target=self._work, name=f"batchweave-{self._name}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
         self._active += 1
         self._wakes.put(self._line.popleft())
 

@@ -10,7 +10,7 @@ import time
 from typing import Any, Sequence
 
 from ..errors import BatchWeaveError, invalid
-from ..flow.threads import Pool
+from ..flow.threads import JOIN_S, Pool, join_threads, stop_at_exit
 from ..format.batch import EXTENTS_MAX, SLICE_BYTES_MAX, encode_extent
 from ..format.keys import ATTEMPT, SEQ, batch_intents, batch_key
 from ..format.lineage import encode_lineage
@@ -110,6 +110,7 @@ class Producer:
         self._carrier_seen_at = -math.inf
         self._idle_cycles = 0
         self._thread = threading.Thread(target=self._run, name=f"batchweave-{self.id}", daemon=True)
+        stop_at_exit(self)
         self._thread.start()
 
     @property
@@ -202,14 +203,24 @@ class Producer:
         else:
             self._stop()
 
-    def _stop(self) -> None:
-        if self._pid != os.getpid():
-            return
+    def stop(self) -> None:
+        """Asks the threads to end; `close` is what one wants, and this is for a process that ends."""
         with self._changed:
             self._is_closed = self._is_stopped = True
             self._changed.notify_all()
-        self._thread.join(timeout=30)
-        self._uploads.close()
+        self._uploads.drop()
+
+    def join(self, until: float) -> None:
+        """Waits for them."""
+        join_threads([self._thread], until)
+        self._uploads.join(until)
+
+    def _stop(self) -> None:
+        if self._pid != os.getpid():
+            return
+        self.stop()
+        # Not for uploads: after a flush there are none, and the user's own exception waits for nobody's store.
+        join_threads([self._thread], time.monotonic() + JOIN_S)
         stopped = invalid(f"Producer {self.id} was stopped before this batch was seen in the log. Open it again: next_seq tells.", producer=self.id)
         with self._changed:
             for entry in self._entries.values():
