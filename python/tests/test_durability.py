@@ -15,7 +15,7 @@ from typing import Callable
 from unittest import mock
 
 from batchweave import BatchWeaveError, create_namespace, open_namespace
-from batchweave import file_store as file_store_module
+from batchweave.store import file_store as file_store_module
 from batchweave.store.file_store import FileStore
 from batchweave.store.object_store import RetryingStore
 
