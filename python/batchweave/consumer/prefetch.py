@@ -18,7 +18,7 @@ from .plans import Plans
 from .projection import IterationPlan, Projection
 from .reader import Prepared, Slice, SliceReader
 from .slot import Slot
-from .waiting import reclaimed
+from .waiting import reclaimed, unless_reclaimed
 
 T = TypeVar("T")
 
@@ -486,16 +486,4 @@ class Prefetch:
         return value
 
     def _guard(self, slot: Slot, call: Callable[[Manifest], T]) -> T:
-        """An object may be missing because the reclaimer overtook this reader: the newest manifest tells."""
-        plan, manifest = slot.plan, slot.manifest
-        try:
-            return call(manifest)
-        except BatchWeaveError as error:
-            if not is_error(error, "MISSING_OBJECT"):
-                raise
-            newest = self._log.head.jump()
-            if plan.first_step < newest.trim:
-                raise reclaimed(plan.row, newest, self._projection.rows) from error
-            if newest.version == manifest.version:
-                raise
-            return call(newest)
+        return unless_reclaimed(self._log, slot.plan, slot.manifest, call)

@@ -2,11 +2,14 @@
 from __future__ import annotations
 
 import time
+from typing import Callable, TypeVar
 
-from ..errors import BatchWeaveError
+from ..errors import BatchWeaveError, is_error
 from ..format.manifest import Manifest
 from ..log.log import Log
 from .projection import IterationPlan
+
+T = TypeVar("T")
 
 
 def reclaimed(row: int, manifest: Manifest, rows: int) -> BatchWeaveError:
@@ -18,6 +21,21 @@ def reclaimed(row: int, manifest: Manifest, rows: int) -> BatchWeaveError:
         'checkpoint that is still held, or from "earliest".',
         {"row": row, "oldestRow": oldest, "trim": manifest.trim, "version": manifest.version},
     )
+
+
+def unless_reclaimed(log: Log, plan: IterationPlan, manifest: Manifest, call: Callable[[Manifest], T]) -> T:
+    """`call`, for an iteration of a manifest. An object may be missing because the reclaimer overtook this reader: the newest manifest tells."""
+    try:
+        return call(manifest)
+    except BatchWeaveError as error:
+        if not is_error(error, "MISSING_OBJECT"):
+            raise
+        newest = log.head.jump()
+        if plan.first_step < newest.trim:
+            raise reclaimed(plan.row, newest, log.spec.rows) from error
+        if newest.version == manifest.version:
+            raise
+        return call(newest)
 
 
 def describe_wait(log: Log, manifest: Manifest, wanted: IterationPlan, waited: float) -> BatchWeaveError:

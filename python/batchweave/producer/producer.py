@@ -1,7 +1,6 @@
 """The producer: accept -> upload -> intent -> carried by others or committed by itself, exactly once (FORMAT.md 15 and 19)."""
 from __future__ import annotations
 
-import json
 import math
 import os
 import random
@@ -15,12 +14,11 @@ from ..format.batch import EXTENTS_MAX, SLICE_BYTES_MAX, encode_extent
 from ..format.keys import ATTEMPT, SEQ, batch_intents, batch_key
 from ..format.lineage import encode_lineage
 from ..format.manifest import STATE_SEQ, Manifest
-from ..format.stored_json import dump_json
 from ..lifecycle.checkpoints import LagGate
 from ..log.log import Intents, Log, Opening
 from ..log.stage import holds, is_spent, seq_in_log
+from .batch_input import checked_json, flatten_slices, unchanging
 
-RESUME_POINT_BYTES_MAX = 1_048_576
 #: How long a carrier has for a published batch before its owner commits it, and how often an untroubled follower looks.
 _PATIENCE_S = 1.5
 _CONFIRM_S = 10.0
@@ -136,12 +134,12 @@ class Producer:
         What is stored is what the slices held now: anything that can be changed later is copied, so a buffer may be filled again at once.
         """
         self._raise_if_done()
-        flat = _flatten(slices, self._log.spec.rows, self._log.spec.chunks)
+        flat = flatten_slices(slices, self._log.spec.rows, self._log.spec.chunks)
         metadata: dict[str, Any] = {"contentType": content_type}
         if resume_point is not None:
-            metadata["resumePoint"] = _checked_json(resume_point, "The resume point")
+            metadata["resumePoint"] = checked_json(resume_point, "The resume point")
         if user is not None:
-            metadata["user"] = _checked_json(user, "What the user attaches")
+            metadata["user"] = checked_json(user, "What the user attaches")
         metadata["created"] = int(time.time() * 1_000)
         block = encode_lineage(lineage) if lineage is not None else None
         self._gate.wait(lambda: len(self._entries), self._hurry)
@@ -162,7 +160,7 @@ class Producer:
             self._buffered_bytes += entry.bytes
         try:
             # Only now: what waits for room must not take memory. Without the lock: nobody looks at the slices before the upload begins.
-            entry.slices = [_unchanging(piece) for piece in flat]
+            entry.slices = [unchanging(piece) for piece in flat]
         except BaseException as error:
             self._fail(error)  # its seq is taken, and nothing can be put in its place
             raise
@@ -459,49 +457,3 @@ class Producer:
         self._raise_if_failed()
         if self._is_closed:
             raise invalid(f"Producer {self.id} is closed. Open it again to append.", producer=self.id)
-
-
-def _flatten(slices: Sequence[Any], rows: int, chunks: int) -> list[Any]:
-    flat: list[Any] = []
-    for item in slices:
-        flat += item if isinstance(item, (list, tuple)) else [item]
-    views = []
-    for i, piece in enumerate(flat):
-        try:
-            view = memoryview(piece).cast("B")
-        except (TypeError, ValueError):
-            raise invalid(f"Slice {i} is not bytes. Encode tensors first, for example with encode_safetensors().") from None
-        if len(view) > SLICE_BYTES_MAX:
-            raise BatchWeaveError("LIMIT", f"A slice has {len(view)} bytes; at most {SLICE_BYTES_MAX} are possible.", {})
-        views.append(view)
-    if len(views) != rows * chunks:
-        raise invalid(
-            f"A batch of this namespace has {rows * chunks} slices ({rows} rows x {chunks} chunks), not {len(views)}. Pass them "
-            "in row-major order.",
-            expected=rows * chunks,
-            found=len(views),
-        )
-    return views
-
-
-def _unchanging(view: memoryview) -> memoryview:
-    """The same bytes, which nobody can change: of all that has a buffer only `bytes` are so by themselves."""
-    return view if type(view.obj) is bytes else memoryview(bytes(view))
-
-
-def _checked_json(value: Any, what: str) -> Any:
-    """As it will be read back: JSON, and nothing that JSON would drop or change."""
-    try:
-        text = dump_json(value)
-        back = json.loads(text)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise invalid(f"{what} is not JSON ({error}): use dicts with string keys, lists, strings, finite numbers, booleans and None.") from None
-    if back != value:
-        raise invalid(f"{what} would not read back as it is: use lists instead of tuples, and string keys.")
-    if len(text) > RESUME_POINT_BYTES_MAX:
-        raise BatchWeaveError(
-            "LIMIT",
-            f"{what} has {len(text)} bytes; at most {RESUME_POINT_BYTES_MAX} are allowed. Keep positions in it, not data.",
-            {"bytes": len(text), "bytesMax": RESUME_POINT_BYTES_MAX},
-        )
-    return value
