@@ -14,6 +14,7 @@ test("300 sources after a trillion samples, in shards of a terabyte, with everyt
     lane: 127,
     lanes: 128,
     positions: Array.from({ length: 300 }, () => position),
+    used: Array.from({ length: 300 }, () => 999),
     owed: Array.from({ length: 300 }, () => -999_999),
     owedAt: 999_999_999,
     debt: Array.from({ length: 300 }, () => 9),
@@ -25,7 +26,7 @@ test("300 sources after a trillion samples, in shards of a terabyte, with everyt
 
 test("a snapshot that is too large is refused instead of stored", () => {
   const position: SourcePosition = [1, 0, 0, ["x".repeat(20_000), 0, 1], 1];
-  const state = { seq: 1, lane: 0, lanes: 1, positions: [position], owed: [], owedAt: 1, debt: [] };
+  const state = { seq: 1, lane: 0, lanes: 1, positions: [position], used: [], owed: [], owedAt: 1, debt: [] };
   expect(() => encodeLaneState(state, 1)).toThrow(/snapshot of an iterable source is too large/);
 });
 
@@ -33,7 +34,7 @@ test("reads back what was written, and nothing else", () => {
   fc.assert(
     fc.property(fc.nat(), fc.nat(63), fc.array(fc.nat(1000), { maxLength: 9 }), (seq, lane, numbers) => {
       const positions = numbers.map((n): SourcePosition | undefined => (n % 3 === 0 ? undefined : [n, 0, 1, n, 2]));
-      const state = { seq, lane, lanes: 64, positions, owed: numbers, owedAt: seq, debt: [] };
+      const state = { seq, lane, lanes: 64, positions, used: [], owed: numbers, owedAt: seq, debt: [] };
       const point: unknown = JSON.parse(JSON.stringify(encodeLaneState(state, 7)));
       const back = decodeLaneState(point, 7, lane, 64);
       expect({ ...back, owed: numbers.some((n) => n !== 0) ? back.owed : numbers }).toEqual(state);

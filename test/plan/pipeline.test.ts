@@ -322,12 +322,14 @@ describe("contents", () => {
       join(folder, "a.jsonl"),
       [20, 900, 30].map((n) => JSON.stringify({ text: "x".repeat(n) })).join("\n"),
     );
-    const of = (tooLong: "truncate" | "skip" | "stop"): Pipeline =>
+    const of = (tooLong: "split" | "truncate" | "skip" | "stop"): Pipeline =>
       build(folder, {
         sources: { a: jsonl({ shards: join(folder, "a.jsonl"), transforms: [bytes], epochs: 1, shuffle: false }) },
         strategy: (graph) => graph,
-        construct: { seqLength: 256, tooLong },
+        construct: { seqLength: 256, tooLong, droppedShareMax: 1 },
       });
+    const split = (await plan(of("split"), 0, 1, 9)).flatMap(({ lineage }) => lineage);
+    expect(split.map(({ tokens }) => tokens).sort((a, b) => a - b)).toEqual([20, 30, 132, 256, 256, 256]);
     const [cut] = await plan(of("truncate"), 0, 1, 1);
     expect(cut?.lineage.map(({ tokens }) => tokens).sort((a, b) => a - b)).toEqual([20, 30, 256]);
     expect(cut?.notes.faults?.[0]?.reason).toMatch(/900 tokens.*truncated/);

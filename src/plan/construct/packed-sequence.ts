@@ -1,5 +1,5 @@
 /** One packed sequence: samples one after another, padding at the end, and everything a model needs to keep them apart. Pure. */
-import type { PreparedImage, PreparedSample } from "../load/prepared-sample.js";
+import { isTargetOf, type PreparedImage, type PreparedSample } from "../load/prepared-sample.js";
 
 /** Fills padding, and labels that do not count. */
 export interface PackTokens {
@@ -12,7 +12,7 @@ export interface PackTokens {
 /** Columns of one sequence of `length` slots. */
 export interface PackedSequence {
   readonly tokens: Int32Array;
-  /** The next token of the same sample; `ignoreLabel` at its end, where that token's loss mask is 0 or an image has its place, and in padding. */
+  /** The next token of the same document; `ignoreLabel` at its end, where that token's loss mask is 0 or an image has its place, and in padding. */
   readonly labels: Int32Array;
   readonly lossMask: Uint8Array;
   /** From 0 in each sample. */
@@ -46,7 +46,7 @@ export function packSequence(
     const count = sample.tokens.length;
     if (at + count > length) throw new RangeError(`${at + count} tokens do not fit into ${length} slots`);
     tokens.set(sample.tokens, at);
-    const isTarget = targetsOf(sample);
+    const isTarget = isTargetOf(sample);
     for (let i = 0; i < count; i++) {
       positionIds[at + i] = i;
       segmentIds[at + i] = s + 1;
@@ -54,6 +54,10 @@ export function packSequence(
       if (i + 1 >= count || isTarget[i + 1] === 0) continue;
       labels[at + i] = sample.tokens[i + 1] as number;
       lossMask[at + i] = 1;
+    }
+    if (count > 0 && sample.nextToken !== undefined) {
+      labels[at + count - 1] = sample.nextToken;
+      lossMask[at + count - 1] = 1;
     }
     for (const image of sample.images ?? []) images.push({ slot: at + image.at, sample: s, image });
     maxSeqlen = Math.max(maxSeqlen, count);
@@ -72,13 +76,6 @@ export function packSequence(
     maxSeqlen: Math.max(maxSeqlen, length - at),
     images,
   };
-}
-
-/** 1 for each token that is to be predicted: as its loss mask says, and never where an image has its place. */
-function targetsOf({ tokens, lossMask, images }: PreparedSample): Uint8Array {
-  const targets = lossMask ? Uint8Array.from(lossMask) : new Uint8Array(tokens.length).fill(1);
-  for (const image of images ?? []) targets.fill(0, image.at, image.at + image.tokens);
-  return targets;
 }
 
 /** How a sequence is cut for context parallelism. */

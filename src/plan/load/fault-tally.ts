@@ -9,11 +9,20 @@ const samplesMax = 2_000;
 /** Faults one after another at most, whatever share is allowed: an endless source of nothing but faults must end. */
 const inRowMax = 10_000;
 
+/** Dropped tokens are judged from so many samples on, or so many sequences. */
+const sequencesMin = 100;
+
 /** What a tally must know of its source. */
 export interface TallySource {
   readonly name: string;
   readonly shards: readonly string[];
   readonly settings: { readonly faultShareMax?: number | undefined };
+}
+
+/** What may be lost of samples that are longer than a sequence of `tokensMax`. */
+export interface DropLimits {
+  readonly tokensMax: number;
+  readonly droppedShareMax: number;
 }
 
 /** Counts faults of one source, over all lanes of the process. */
@@ -24,6 +33,9 @@ export class FaultTally {
   #count = 0;
   #recent = { faults: 0, samples: 0 };
   #inRow = 0;
+  #tokens = 0;
+  #dropped = 0;
+  #samples = 0;
 
   constructor(source: TallySource, onFault?: ((fault: Fault) => void) | undefined) {
     this.#source = source;
@@ -35,10 +47,36 @@ export class FaultTally {
     return this.#count;
   }
 
-  /** A sample that is good so far. */
-  good(): void {
+  /** Tokens dropped so far. */
+  get dropped(): number {
+    return this.#dropped;
+  }
+
+  /** A sample that is good so far, with the tokens that are left of it. */
+  good(tokens: number): void {
     this.#inRow = 0;
+    this.#tokens += tokens;
+    this.#samples++;
     this.#see(0);
+  }
+
+  /** Tokens of a sample that was too long. Throws when too large a share is lost so. */
+  drop(tokens: number, limits: DropLimits): void {
+    this.#dropped += tokens;
+    this.judgeDropped(limits, false);
+  }
+
+  /** Throws when too large a share of tokens was dropped. At the `end` of a source there is no need to wait for more samples. */
+  judgeDropped({ tokensMax, droppedShareMax }: DropLimits, isEnd: boolean): void {
+    const total = this.#tokens + this.#dropped;
+    const isEnough = isEnd || this.#samples >= samplesMin || total >= sequencesMin * tokensMax;
+    if (!isEnough || this.#dropped <= droppedShareMax * total) return;
+    const { name } = this.#source;
+    throw new BatchWeaveError(
+      "LIMIT",
+      `Source ${name}: ${this.#dropped} of ${total} tokens (${Math.round((100 * this.#dropped) / total)} %) were dropped, because their samples are longer than a sequence of ${tokensMax}, and droppedShareMax allows ${100 * droppedShareMax} %. Say tooLong: "split" in construct, use longer sequences, or raise droppedShareMax.`,
+      { source: name, dropped: this.#dropped, tokens: total },
+    );
   }
 
   /** One that is left out. Throws when these are too many. */

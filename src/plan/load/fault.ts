@@ -35,6 +35,8 @@ export interface Fault {
   readonly stage: FaultStage;
   readonly reason: string;
   readonly attempts: number;
+  /** Tokens that were dropped, where that is known: of samples that are too long. */
+  readonly tokens?: number | undefined;
 }
 
 /** How many there are, by source and stage. */

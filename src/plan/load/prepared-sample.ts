@@ -24,6 +24,8 @@ export interface PreparedSample {
   /** 1 where the token is to be predicted, else 0; as long as `tokens`. Default: 1 everywhere. Placeholders of images never are. */
   readonly lossMask?: Uint8Array | readonly number[] | undefined;
   readonly images?: readonly PreparedImage[] | undefined;
+  /** The token to be predicted by the last one: set where the sample is a piece of a longer document. */
+  readonly nextToken?: number | undefined;
   /** Numbers for cost functions. */
   readonly features?: Readonly<Record<string, number>> | undefined;
 }
@@ -38,7 +40,7 @@ export function asPrepared(
   value: unknown,
   { source, id, vocabSize }: { readonly source: string; readonly id: string; readonly vocabSize?: number | undefined },
 ): PreparedSample | { readonly garbage: string } {
-  const { tokens, lossMask, images } = (value ?? {}) as Unchecked;
+  const { tokens, lossMask, images, nextToken } = (value ?? {}) as Unchecked;
   if (tokens === undefined) {
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
@@ -48,6 +50,7 @@ export function asPrepared(
   }
   const garbage =
     wrongTokens(tokens, vocabSize ?? 2 ** 31) ??
+    (nextToken === undefined ? undefined : wrongTokens([nextToken], vocabSize ?? 2 ** 31)) ??
     wrongMask(lossMask, tokens as ArrayLike<number>) ??
     wrongImages(images, tokens as ArrayLike<number>);
   if (garbage !== undefined) return { garbage };
@@ -100,6 +103,13 @@ function wrongImages(images: unknown, { length }: ArrayLike<number>): string | u
     end = from + count;
   }
   return undefined;
+}
+
+/** 1 for each token that is to be predicted: as its loss mask says, and never where an image has its place. */
+export function isTargetOf({ tokens, lossMask, images }: PreparedSample): Uint8Array {
+  const targets = lossMask ? Uint8Array.from(lossMask) : new Uint8Array(tokens.length).fill(1);
+  for (const image of images ?? []) targets.fill(0, image.at, image.at + image.tokens);
+  return targets;
 }
 
 /** The metadata of a prepared sample. */

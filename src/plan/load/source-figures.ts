@@ -19,7 +19,11 @@ export interface SourceFigures {
   readonly bufferedBytes: number;
   readonly bufferedBytesMost: number;
   readonly faults: number;
+  /** Documents longer than a sequence that were split, and that were truncated. */
+  readonly split: number;
   readonly truncated: number;
+  /** Tokens lost by truncating, or by leaving out what is too long. */
+  readonly tokensDropped: number;
   /** Bytes before each transform and after the last. */
   readonly stageBytes: readonly number[];
 }
@@ -35,6 +39,7 @@ export class FigureCounter {
   transformMs = 0;
   bufferedBytes = 0;
   bufferedBytesMost = 0;
+  split = 0;
   truncated = 0;
   readonly tally: FaultTally;
   readonly stageBytes: number[];
@@ -74,7 +79,9 @@ export class FigureCounter {
       bufferedBytes: this.bufferedBytes,
       bufferedBytesMost: this.bufferedBytesMost,
       faults: this.tally.count,
+      split: this.split,
       truncated: this.truncated,
+      tokensDropped: this.tally.dropped,
       stageBytes: [...this.stageBytes],
     };
   }

@@ -2,51 +2,68 @@
  * One source, as one lane sees it: reads ahead, transforms in the pool, and holds ready samples in order within bounds. What it holds decides
  * nothing: a sample is used when it is taken, and a loader that starts again from a position gives the same samples in the same order.
  */
-import type { Env } from "../../index.js";
+import { BatchWeaveError, type Env } from "../../index.js";
 import type { ResolvedSource } from "../source/source.js";
 import type { CursorItem, SourceCursor, SourcePosition } from "../source/source-cursor.js";
 import { attemptsOf, type Fault, stopFor, stopForSetup } from "./fault.js";
+import type { DropLimits } from "./fault-tally.js";
 import { orAborted } from "./or-aborted.js";
 import { asPrepared, metaOf, type PreparedSample } from "./prepared-sample.js";
 import type { SampleMeta } from "./sample-meta.js";
+import { pieceId, splitSample } from "./sample-pieces.js";
 import type { FigureCounter } from "./source-figures.js";
 import type { Transform } from "./transform.js";
 import type { ChainOutput } from "./transform-chain.js";
 import type { TransformPool } from "./transform-pool.js";
+
+/** Where a loader stands: a position of its source, and how many pieces of the document that comes next were used. */
+export interface LoaderPosition {
+  readonly at: SourcePosition;
+  readonly used: number;
+}
 
 /** A sample that is ready to be planned, with what was left out since the one before it. */
 export interface LoadedSample {
   readonly meta: SampleMeta;
   readonly value: PreparedSample;
   readonly faults: readonly Fault[];
-  /** The source's position past it. */
-  readonly after: SourcePosition;
+  /** The loader's position past it. */
+  readonly after: LoaderPosition;
 }
 
 /** The end of a source, with what was left out before it. */
 export interface LoadedEnd {
   readonly meta?: undefined;
   readonly faults: readonly Fault[];
-  readonly after: SourcePosition;
+  readonly after: LoaderPosition;
 }
 
-/** What is done with a sample that is longer than a sequence. Either way it is recorded. */
-export type TooLong = "truncate" | "skip" | "stop";
+/** What is done with a sample that is longer than a sequence. `split`: pieces of it become samples. `truncate`, `skip`: the rest, or all, is dropped and recorded. */
+export type TooLong = "split" | "truncate" | "skip" | "stop";
 
 /** Bounds and rules of a {@link SourceLoader}. */
-export interface LoaderSettings {
+export interface LoaderSettings extends DropLimits {
   /** Samples read ahead at most. */
   readonly bufferSamplesMax: number;
   /** Bytes read ahead at most (one group of samples is always allowed). */
   readonly bufferBytesMax: number;
-  readonly tokensMax: number;
   readonly vocabSize?: number | undefined;
   readonly tooLong: TooLong;
 }
 
+interface Piece {
+  readonly meta: SampleMeta;
+  readonly value: PreparedSample;
+}
+
 interface Slot {
   readonly item: CursorItem;
-  result: Promise<{ meta: SampleMeta; value: PreparedSample; notes: readonly Fault[] } | { fault: Fault }>;
+  /** The source's position before it, where a document that is half used is found again. */
+  readonly before: SourcePosition;
+  /** The sample, or its pieces; or why it is left out. */
+  readonly result: Promise<
+    { readonly pieces: readonly Piece[]; readonly notes: readonly Fault[] } | { readonly fault: Fault }
+  >;
 }
 
 /** Samples that go to a thread together: enough to make the way there worth it. */
@@ -62,6 +79,9 @@ export class SourceLoader {
   readonly #counter: FigureCounter;
   readonly #chain: readonly Transform[];
   readonly #slots: Slot[] = [];
+  /** Pieces of one document that follow the head, in order. */
+  #rest: LoadedSample[] = [];
+  #used: number;
   #faults: Fault[] = [];
   #head: LoadedSample | undefined;
   #ended: LoadedEnd | undefined;
@@ -78,9 +98,12 @@ export class SourceLoader {
       readonly pool: TransformPool;
       readonly env: Env;
       readonly counter: FigureCounter;
+      /** Pieces that were used of the first document. */
+      readonly used?: number | undefined;
     },
     settings: LoaderSettings,
   ) {
+    this.#used = parts.used ?? 0;
     this.#source = parts.source;
     this.#cursor = parts.cursor;
     this.#pool = parts.pool;
@@ -92,7 +115,7 @@ export class SourceLoader {
 
   /** Metadata of what is buffered and ready, without payloads; the head first. */
   get buffered(): number {
-    return this.#slots.length + (this.#head ? 1 : 0);
+    return this.#slots.length + this.#rest.length + (this.#head ? 1 : 0);
   }
 
   /** The next sample, which stays until {@link take}; or the end. Nothing is opened before the first call. */
@@ -109,31 +132,53 @@ export class SourceLoader {
       if ("fault" in result) {
         this.#faults.push(result.fault);
         this.#counter.tally.add(result.fault);
+        if (result.fault.tokens) this.#counter.tally.drop(result.fault.tokens, this.#settings);
         continue;
       }
-      this.#counter.tally.good();
-      this.#head = {
-        meta: result.meta,
-        value: result.value,
-        faults: [...this.#faults, ...result.notes],
-        after: slot.item.after,
-      };
-      this.#faults = [];
+      this.#begin(slot, result.pieces, result.notes);
     }
     this.#prefetch();
     return this.#head;
+  }
+
+  /** The pieces of a sample, which has one or many, are next. */
+  #begin({ before, item }: Slot, pieces: readonly Piece[], notes: readonly Fault[]): void {
+    const used = this.#used;
+    this.#used = 0;
+    if (used >= pieces.length) {
+      throw new BatchWeaveError(
+        "CORRUPT",
+        `Source ${this.#source.name} has changed: sample ${item.id} has ${pieces.length} pieces now, and ${used} of more were used. Continue with the source as it was, or write to a new namespace.`,
+        { source: this.#source.name, id: item.id },
+      );
+    }
+    this.#counter.tally.good(pieces.reduce((sum, { meta }) => sum + meta.tokens, 0));
+    if (pieces.length > 1) this.#counter.split++;
+    for (const note of notes) this.#counter.tally.drop(note.tokens ?? 0, this.#settings);
+    const loaded = pieces.map((piece, k) => ({
+      ...piece,
+      faults: k === 0 ? [...this.#faults, ...notes] : [],
+      after: k + 1 < pieces.length ? { at: before, used: k + 1 } : { at: item.after, used: 0 },
+    }));
+    this.#faults = [];
+    for (const { meta } of loaded.splice(0, used)) this.#release(meta);
+    [this.#head, ...this.#rest] = loaded;
+  }
+
+  #release(meta: SampleMeta): void {
+    const bytes = meta.bytes ?? 0;
+    this.#bytes -= bytes;
+    this.#counter.buffer(-bytes);
   }
 
   /** Uses what {@link peek} showed: the sample, or at the end of the source the faults before it, which are then told only once. */
   take(): void {
     if (this.#ended) this.#ended = { faults: [], after: this.#ended.after };
     if (!this.#head) return;
-    const bytes = this.#head.meta.bytes ?? 0;
-    this.#bytes -= bytes;
-    this.#counter.buffer(-bytes);
+    this.#release(this.#head.meta);
     this.#counter.samples++;
     this.#counter.tokens += this.#head.meta.tokens;
-    this.#head = undefined;
+    this.#head = this.#rest.shift();
     this.#prefetch();
   }
 
@@ -141,7 +186,8 @@ export class SourceLoader {
   async #refill(signal: AbortSignal | undefined): Promise<void> {
     if (this.#failure) throw this.#failure.error;
     if (this.#sourceEnded) {
-      this.#ended = { faults: this.#faults, after: this.#cursor.position };
+      this.#counter.tally.judgeDropped(this.#settings, true);
+      this.#ended = { faults: this.#faults, after: { at: this.#cursor.position, used: 0 } };
       return;
     }
     if (!this.#filling) this.#ahead = Math.min(this.#settings.bufferSamplesMax, 2 * this.#ahead);
@@ -167,32 +213,33 @@ export class SourceLoader {
 
   async #fillOnce(signal: AbortSignal | undefined): Promise<void> {
     do {
-      const group: CursorItem[] = [];
+      const group: Pick<Slot, "item" | "before">[] = [];
       const count = Math.min(groupSamplesMax, Math.max(1, this.#ahead - this.#slots.length));
       while (group.length < count) {
+        const before = this.#cursor.position;
         const item = await this.#cursor.next(signal);
         if (!item) {
           this.#sourceEnded = true;
           break;
         }
-        group.push(item);
+        group.push({ item, before });
       }
       this.#transform(group);
     } while (!this.#sourceEnded && this.#slots.length < this.#ahead && this.#bytes < this.#settings.bufferBytesMax);
   }
 
-  #transform(group: readonly CursorItem[]): void {
-    const readable = group.filter((item) => item.raw);
+  #transform(group: readonly Pick<Slot, "item" | "before">[]): void {
+    const readable = group.map(({ item }) => item).filter((item) => item.raw);
     const inputs = readable.map((item) => ({ source: this.#source.name, id: item.id, value: item.raw?.value }));
     const outputs = this.#pool.run(this.#chain, inputs);
     outputs.catch(() => {});
-    for (const item of group) {
+    for (const { item, before } of group) {
       const { fault } = item;
       const result = fault
         ? Promise.resolve({ fault })
         : outputs.then((list) => this.#finish(item, list[readable.indexOf(item)] as ChainOutput));
       result.catch(() => {});
-      this.#slots.push({ item, result });
+      this.#slots.push({ item, before, result });
     }
   }
 
@@ -213,30 +260,42 @@ export class SourceLoader {
   }
 
   #prepare(item: CursorItem, output: ChainOutput): Awaited<Slot["result"]> {
-    const { tokensMax, tooLong, vocabSize } = this.#settings;
+    const { tokensMax, tooLong: rule, vocabSize } = this.#settings;
     const checked = asPrepared(output.value, { source: this.#source.name, id: item.id, vocabSize });
     if ("garbage" in checked) return { fault: this.#leaveOut(item.id, "transform", checked.garbage, 1) };
-    let value = checked;
-    if (value.tokens.length === 0)
-      return {
-        fault: { source: this.#source.name, id: item.id, stage: "empty", reason: "it has no tokens", attempts: 1 },
-      };
-    const notes: Fault[] = [];
-    if (value.tokens.length > tokensMax) {
-      const fault = { source: this.#source.name, id: item.id, stage: "length" as const, attempts: 1 };
-      const reason = `${value.tokens.length} tokens do not fit into a sequence of ${tokensMax}`;
-      if (tooLong === "stop") throw stopFor({ ...fault, reason });
-      if (tooLong === "skip") return { fault: { ...fault, reason } };
-      notes.push({ ...fault, reason: `${reason}: truncated` });
-      this.#counter.truncated++;
-      value = truncate(value, tokensMax);
-      if (value.tokens.length === 0) return { fault: { ...fault, reason: `${reason}, nor does its first image` } };
-    }
+    const fault = { source: this.#source.name, id: item.id, attempts: 1 };
+    const length = checked.tokens.length;
+    if (length === 0) return { fault: { ...fault, stage: "empty", reason: "it has no tokens" } };
     const bytes = output.bytes.at(-1) ?? 0;
-    this.#counter.addStages(0, output.bytes);
+    if (length <= tokensMax) return { pieces: [this.#piece(checked, item.id, output, bytes)], notes: [] };
+    const reason = `${length} tokens do not fit into a sequence of ${tokensMax}`;
+    const tooLong = { ...fault, stage: "length" as const, reason };
+    if (rule === "stop") throw stopFor(tooLong);
+    if (rule === "skip") return { fault: { ...tooLong, tokens: length } };
+    const pieces = splitSample(checked, tokensMax, rule === "truncate" ? 1 : undefined);
+    if (!pieces) return { fault: { ...tooLong, reason: `${reason}, nor does one of its images`, tokens: length } };
+    if (rule === "split") {
+      const share = (piece: PreparedSample): number => Math.ceil((bytes * piece.tokens.length) / length);
+      const named = pieces.map((piece, i) =>
+        this.#piece(piece, pieceId(item.id, i + 1, pieces.length), i === 0 ? output : undefined, share(piece)),
+      );
+      return { pieces: named, notes: [] };
+    }
+    const { nextToken: _, ...first } = pieces[0] as PreparedSample;
+    this.#counter.truncated++;
+    const tokens = length - first.tokens.length;
+    return {
+      pieces: [this.#piece(first, item.id, output, bytes)],
+      notes: [{ ...tooLong, reason: `${reason}: truncated`, tokens }],
+    };
+  }
+
+  /** A sample that is ready, or a piece of one. Sizes are counted once, with the first. */
+  #piece(value: PreparedSample, id: string, output: ChainOutput | undefined, bytes: number): Piece {
+    if (output) this.#counter.addStages(0, output.bytes);
     this.#bytes += bytes;
     this.#counter.buffer(bytes);
-    return { meta: metaOf(value, this.#source.name, item.id, bytes), value, notes };
+    return { meta: metaOf(value, this.#source.name, id, bytes), value };
   }
 
   #leaveOut(id: string, stage: Fault["stage"], reason: string, attempts: number): Fault {
@@ -244,18 +303,4 @@ export class SourceLoader {
     if (!attemptsOf(this.#source.settings).isSkipped) throw stopFor(fault);
     return fault;
   }
-}
-
-/** The first `tokensMax` tokens. An image that would be cut goes as a whole, and its placeholders with the rest. */
-function truncate(value: PreparedSample, tokensMax: number): PreparedSample {
-  const images = value.images?.filter((image) => image.at + image.tokens <= tokensMax);
-  const cut = value.images?.find((image) => image.at < tokensMax && image.at + image.tokens > tokensMax);
-  const length = cut ? cut.at : tokensMax;
-  const { lossMask } = value;
-  return {
-    ...value,
-    tokens: value.tokens.slice(0, length),
-    ...(lossMask ? { lossMask: lossMask.slice(0, length) } : {}),
-    ...(images ? { images } : {}),
-  };
 }

@@ -2,8 +2,7 @@
 import type { Env } from "../../index.js";
 import type { FillBins } from "../graph/fill-bins.js";
 import type { Fault } from "../load/fault.js";
-import type { LoadedSample, SourceLoader } from "../load/source-loader.js";
-import type { SourcePosition } from "../source/source-cursor.js";
+import type { LoadedSample, LoaderPosition, SourceLoader } from "../load/source-loader.js";
 import { type MixSchedule, mixPosition, type Weights } from "./mix-schedule.js";
 import { Mixer, TokenMixer, wholeShares } from "./mixer.js";
 import { SeededRandom } from "./random.js";
@@ -22,7 +21,7 @@ export interface Selection {
   readonly samples: readonly LoadedSample[];
   readonly faults: readonly Fault[];
   /** Of the sources that were touched. */
-  readonly positions: ReadonlyMap<number, SourcePosition>;
+  readonly positions: ReadonlyMap<number, LoaderPosition>;
   /** What a callback decided, to be stored with the batch. */
   readonly decided: Weights | undefined;
   readonly debt: readonly number[];
@@ -32,7 +31,7 @@ export interface Selection {
 class Collector {
   readonly samples: LoadedSample[] = [];
   readonly faults: Fault[] = [];
-  readonly positions = new Map<number, SourcePosition>();
+  readonly positions = new Map<number, LoaderPosition>();
   readonly ended = new Set<number>();
   readonly blocked = new Set<number>();
   readonly #parts: SelectionParts;

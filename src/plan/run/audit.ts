@@ -9,6 +9,7 @@ import type { ResolvedSource } from "../source/source.js";
 import { SourceCursor } from "../source/source-cursor.js";
 import type { BatchNotes } from "./lane-planner.js";
 import { decodeLaneState, type LaneState } from "./lane-state.js";
+import { balancePieces } from "./piece-audit.js";
 import { type Pipeline, type ResolvedPipeline, resolvePipeline } from "./pipeline.js";
 import { RunReport, type RunSummary } from "./run-report.js";
 
@@ -76,22 +77,25 @@ async function compare(
   signal: AbortSignal | undefined,
 ): Promise<Pick<PipelineAudit, "lost" | "repeated" | "examples" | "unaudited">> {
   const given = new Map<string, number>();
+  const begun = new Map<string, number[]>();
   const unaudited = new Map<string, string>();
   await using pool = new ShardPool({ env });
-  for (const { lane, lanes, positions } of states) {
+  for (const { lane, lanes, positions, used } of states) {
     for (const [i, source] of sources.entries()) {
       const until = JSON.stringify(positions[i]);
       if (until === undefined || unaudited.has(source.name)) continue;
       const cursor = new SourceCursor(source, pool, env, { seed, lane, lanes });
       const reason = await walk(source, cursor, until, { given, held }, signal);
       if (reason !== undefined) unaudited.set(source.name, reason);
+      else if (used[i]) await countBegun(begun, source.name, cursor, used[i], signal);
     }
   }
   for (const name of unaudited.keys())
-    for (const counts of [given, held])
+    for (const counts of [given, held, begun])
       for (const key of [...counts.keys()]) if (key.startsWith(`${name} `)) counts.delete(key);
-  let [lost, repeated] = [0, 0];
-  const examples: string[] = [];
+  const pieces = balancePieces(given, held, begun);
+  let [lost, repeated] = [pieces.lost.length, pieces.repeated.length];
+  const examples = [...pieces.lost, ...pieces.repeated].slice(0, examplesMax);
   for (const key of new Set([...given.keys(), ...held.keys()])) {
     const difference = (held.get(key) ?? 0) - (given.get(key) ?? 0);
     if (difference < 0) lost -= difference;
@@ -99,6 +103,19 @@ async function compare(
     if (difference !== 0 && examples.length < examplesMax) examples.push(key);
   }
   return { lost, repeated, examples, unaudited: [...unaudited].map(([source, reason]) => ({ source, reason })) };
+}
+
+/** A document of which a lane has used some pieces is the next one from its position on. */
+async function countBegun(
+  begun: Map<string, number[]>,
+  source: string,
+  cursor: SourceCursor,
+  used: number,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  const item = await cursor.next(signal);
+  const key = `${source} ${item?.id}`;
+  begun.set(key, [...(begun.get(key) ?? []), used]);
 }
 
 /** Counts what a source gives up to a position. The reason, when it does not give what it gave: a shard is gone or damaged since. */
@@ -111,17 +128,18 @@ async function walk(
 ): Promise<string | undefined> {
   let met: string | undefined;
   try {
-    for (let item = await cursor.next(signal); item; item = await cursor.next(signal)) {
+    while (JSON.stringify(cursor.position) !== until) {
+      const item = await cursor.next(signal);
+      // It ended before the position that its lane had come to.
+      if (!item) return met;
       const { id, fault } = item;
       if (fault && fault.stage !== "sample") {
         if (!held.has(`${source.name} ${id}`)) return fault.reason;
         met = fault.reason;
       }
       count(given, { source: source.name, id });
-      if (JSON.stringify(item.after) === until) return undefined;
     }
-    // It ended before the position that its lane had come to.
-    return met;
+    return undefined;
   } catch (error) {
     signal?.throwIfAborted();
     if (isBatchWeaveError(error)) return error.message;

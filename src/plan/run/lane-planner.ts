@@ -37,6 +37,8 @@ export interface BatchNotes {
   readonly faultsMore?: number | undefined;
   /** All of them, counted by source and stage. */
   readonly faultCounts?: Readonly<Record<string, number>> | undefined;
+  /** By source, tokens that were dropped because their samples are longer than a sequence. */
+  readonly dropped?: Readonly<Record<string, number>> | undefined;
 }
 
 /** A batch that is ready to be appended. */
@@ -71,6 +73,7 @@ export class LanePlanner {
   readonly #selector: SampleSelector | FillSelector;
   #seq: number;
   #positions: LaneState["positions"];
+  #used: LaneState["used"];
   #debt: readonly number[];
 
   /** `part`: lane k of K, or part k of K producers in commit order. */
@@ -86,6 +89,7 @@ export class LanePlanner {
         : decodeLaneState(resumePoint, fingerprint, part.lane, part.lanes);
     this.#seq = state?.seq ?? 0;
     this.#positions = state?.positions ?? sources.map(() => undefined);
+    this.#used = sources.map((_, i) => state?.used[i] ?? 0);
     this.#debt = state?.debt ?? [];
     const { samplesMax = 64, bytesMax = 8_388_608 } = spec.buffers ?? {};
     const settings = {
@@ -93,11 +97,15 @@ export class LanePlanner {
       bufferBytesMax: bytesMax,
       tokensMax: spec.construct.seqLength,
       vocabSize: spec.construct.vocabSize,
-      tooLong: spec.construct.tooLong ?? "truncate",
+      tooLong: spec.construct.tooLong ?? "split",
+      droppedShareMax: spec.construct.droppedShareMax ?? 0.1,
     };
     const loaders = sources.map((source, i) => {
       const cursor = new SourceCursor(source, shards, env, { seed, ...part }, this.#positions[i]);
-      return new SourceLoader({ source, cursor, pool, env, counter: counters[i] as FigureCounter }, settings);
+      return new SourceLoader(
+        { source, cursor, pool, env, counter: counters[i] as FigureCounter, used: this.#used[i] },
+        settings,
+      );
     });
     const selection: SelectionParts = { names: sources.map(({ name }) => name), loaders, mix, seed, env };
     const owed = { at: state?.owedAt ?? 0, owed: state?.owed ?? [] };
@@ -153,7 +161,8 @@ export class LanePlanner {
       if (selection.faults.length > 0 && this.#seq === 0) throw emptyBatch(step, selection.faults);
       return undefined;
     }
-    this.#positions = this.#positions.map((position, i) => selection.positions.get(i) ?? position);
+    this.#positions = this.#positions.map((position, i) => selection.positions.get(i)?.at ?? position);
+    this.#used = this.#used.map((used, i) => selection.positions.get(i)?.used ?? used);
     this.#debt = selection.debt;
     this.#assertDebt(step);
     const { kept, start, faults } = await this.#finish(selection, bins.assignment, options.signal);
@@ -200,7 +209,7 @@ export class LanePlanner {
     const [kept, start, faults]: [LoadedSample[], number[], Fault[]] = [[], [], []];
     samples.forEach((sample, i) => {
       const output = outputs[i];
-      const value = output ? finished(output, sample.meta, vocabSize) : sample.value;
+      const value = output ? finished(output, sample, vocabSize) : sample.value;
       if ("garbage" in value) {
         const { source, id } = sample.meta;
         const fault: Fault = { source, id, stage: "transform", reason: value.garbage, attempts: 1 };
@@ -256,6 +265,7 @@ export class LanePlanner {
       ...(faults.length > 0 ? { faults: faults.slice(0, faultsNamedMax) } : {}),
       ...(more > 0 ? { faultsMore: more } : {}),
       ...(faults.length > 0 ? { faultCounts: countFaults(faults) } : {}),
+      ...(faults.some(({ tokens }) => tokens) ? { dropped: droppedBy(faults) } : {}),
     };
     return {
       seq,
@@ -275,6 +285,7 @@ export class LanePlanner {
       lane: this.#lane,
       lanes: this.#lanes,
       positions: this.#positions,
+      used: this.#used,
       owed: this.#selector.owed,
       owedAt: this.#selector.owedAt,
       debt: this.#debt,
@@ -285,16 +296,23 @@ export class LanePlanner {
 /** What a transform in the constructor made of a sample: its place in a sequence was given away before, so its length must be the same. */
 function finished(
   { value, error, setup }: ChainOutput,
-  { source, id, tokens }: SampleMeta,
+  { meta: { source, id, tokens }, value: { nextToken } }: LoadedSample,
   vocabSize: number | undefined,
 ): PreparedSample | { readonly garbage: string } {
   if (setup) throw stopForSetup(source, setup, error as string);
   if (error !== undefined) return { garbage: error };
   const checked = asPrepared(value, { source, id, vocabSize });
-  if ("garbage" in checked || checked.tokens.length === tokens) return checked;
+  if ("garbage" in checked) return checked;
+  if (checked.tokens.length === tokens) return { ...checked, nextToken };
   return {
     garbage: `it has ${checked.tokens.length} tokens after the transforms in the constructor and had ${tokens} before`,
   };
+}
+
+function droppedBy(faults: readonly Fault[]): Record<string, number> {
+  const dropped: Record<string, number> = {};
+  for (const { source, tokens = 0 } of faults) if (tokens > 0) dropped[source] = (dropped[source] ?? 0) + tokens;
+  return dropped;
 }
 
 function emptyBatch(step: number, faults: readonly Fault[]): BatchWeaveError {

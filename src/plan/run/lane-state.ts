@@ -17,6 +17,8 @@ export interface LaneState {
   readonly lanes: number;
   /** By source; undefined where nothing was taken yet. */
   readonly positions: readonly (SourcePosition | undefined)[];
+  /** By source, the pieces that were used of the document at its position; 0 where none was begun. */
+  readonly used: readonly number[];
   /** Credits or tokens owed, by source. */
   readonly owed: readonly number[];
   /** The step up to which `owed` was counted. */
@@ -33,6 +35,8 @@ interface LanePoint {
   readonly lane: readonly [number, number];
   readonly at: number;
   readonly positions: readonly (SourcePosition | 0)[];
+  /** Absent in points that were written before documents were split. */
+  readonly used?: readonly number[] | 0 | undefined;
   readonly owed: readonly number[] | 0;
   readonly debt: readonly number[] | 0;
 }
@@ -48,6 +52,7 @@ export function encodeLaneState(state: LaneState, fingerprint: number): LanePoin
     lane: [state.lane, state.lanes],
     at: state.owedAt,
     positions: state.positions.map((position) => position ?? 0),
+    used: shorten(state.used),
     owed: shorten(state.owed),
     debt: shorten(state.debt),
   };
@@ -83,6 +88,7 @@ export function decodeLaneState(value: unknown, fingerprint: number, lane: numbe
     lane,
     lanes,
     positions: point.positions.map((position) => (position === 0 ? undefined : position)),
+    used: point.used || [],
     owed: point.owed || [],
     owedAt: point.at as number,
     debt: point.debt || [],

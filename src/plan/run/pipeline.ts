@@ -49,8 +49,10 @@ export interface PipelineSpec {
     readonly memoryMax?: number | undefined;
     /** How arriving samples are packed; balancing starts from that. Default "best-fit". */
     readonly packing?: PackingMethod | undefined;
-    /** Default "truncate". */
+    /** What is done with samples that are longer than a sequence. Default "split". */
     readonly tooLong?: TooLong | undefined;
+    /** The share of a source's tokens that "truncate" and "skip" may drop; more stops the pipeline. Default 0.1. */
+    readonly droppedShareMax?: number | undefined;
   };
   /** Default `{ fill: "tokens" }`. */
   readonly batch?: BatchSize | undefined;
@@ -173,7 +175,9 @@ export async function resolvePipeline({ spec }: Pipeline, env: Env): Promise<Res
   const weights = Object.fromEntries(sources.map(({ name, settings }) => [name, settings.weight ?? 1]));
   const mix = graphs.backbone.nodes.mix ?? staticMix(weights);
   const built = new DataConstructor(grid, tree, construct);
-  const shape = JSON.stringify([grid, lanes, batch, construct, mix.kind, mix.by, mix.phases]);
+  // A limit decides no batch; what is done with long samples does, said or not.
+  const made = { ...construct, tooLong: construct.tooLong ?? "split", droppedShareMax: undefined };
+  const shape = JSON.stringify([grid, lanes, batch, made, mix.kind, mix.by, mix.phases]);
   const fingerprint = hash32(shape, ...sources.map((source) => source.fingerprint));
   return { spec, sources, seed, lanes, tree, graphs, mix, batch, capacity, construct: built, fingerprint };
 }

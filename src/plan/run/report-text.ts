@@ -46,6 +46,14 @@ export function describeSummary(summary: RunSummary, audit?: PipelineAudit | und
     `balance: max/mean cost over ranks ${before.ranks.toFixed(3)} -> ${after.ranks.toFixed(3)}, over microbatches ${before.microbatches.toFixed(3)} -> ${after.microbatches.toFixed(3)}`,
     `packing: ${percent(summary.packing)} of ${summary.slots} slots hold tokens (${summary.samples} samples in ${summary.batches} batches)`,
   );
+  const dropped = Object.values(summary.dropped).reduce((a, b) => a + b, 0);
+  if (dropped > 0) {
+    const total = summary.tokens + dropped;
+    const sources = Object.entries(summary.dropped).map(([source, tokens]) => `${source} ${tokens}`);
+    lines.push(
+      `DROPPED: ${dropped} of ${total} tokens (${percent(dropped / total)}) of samples longer than a sequence: ${sources.join(", ")}`,
+    );
+  }
   for (const [what, count] of Object.entries(summary.faults)) lines.push(`faults: ${what} ${count}`);
   if (audit) {
     lines.push(
@@ -86,6 +94,8 @@ export function describeSources(sources: readonly SourceFigures[], placements: r
       bytes(s.bufferedBytesMost),
     ]),
   ]);
+  for (const { source, split } of used)
+    if (split > 0) lines.push(`${source}: ${split} documents are longer than a sequence and were split`);
   const moved = placements.filter(({ source }) => used.some((s) => s.source === source));
   if (moved.length > 0) {
     const both = (f: { buffered: number; logged: number }): string => `${bytes(f.buffered)} / ${bytes(f.logged)}`;

@@ -37,6 +37,8 @@ export interface RunSummary {
   readonly mixture: readonly PhaseMixture[];
   /** By source and stage. */
   readonly faults: Readonly<Record<string, number>>;
+  /** By source, tokens that were dropped because their samples are longer than a sequence. */
+  readonly dropped: Readonly<Record<string, number>>;
 }
 
 /** What a summary is made from: one batch. */
@@ -60,6 +62,7 @@ export class RunReport {
   readonly #unit: "samples" | "tokens";
   readonly #phases = new Map<number, PhaseCount>();
   readonly #faults = new Map<string, number>();
+  readonly #dropped = new Map<string, number>();
   #batches = 0;
   #samples = 0;
   #tokens = 0;
@@ -84,6 +87,8 @@ export class RunReport {
     // Notes name the first hundred and count them all.
     for (const [key, count] of Object.entries(notes.faultCounts ?? countFaults(faults)))
       this.#faults.set(key, (this.#faults.get(key) ?? 0) + count);
+    for (const [source, tokens] of Object.entries(notes.dropped ?? {}))
+      this.#dropped.set(source, (this.#dropped.get(source) ?? 0) + tokens);
     this.#count(step, notes, samples);
   }
 
@@ -122,6 +127,7 @@ export class RunReport {
       after: { ranks: mean(after.ranks), microbatches: mean(after.microbatches) },
       mixture: [...this.#phases].sort(([a], [b]) => a - b).map(([phase, count]) => this.#phase(phase, count)),
       faults: Object.fromEntries([...this.#faults].sort()),
+      dropped: Object.fromEntries([...this.#dropped].sort()),
     };
   }
 
