@@ -94,6 +94,39 @@ export function importsOf(file: SourceFile): string[] {
   return found;
 }
 
+/** The names that a file exports, re-exports included. */
+export function exportedNames(file: SourceFile): string[] {
+  const names: string[] = [];
+  for (const node of file.program["body"] as SyntaxNode[]) {
+    if (node.type !== "ExportNamedDeclaration") continue;
+    for (const { exported } of node["specifiers"] as { exported: SyntaxNode }[]) names.push(exported.name as string);
+    const declared = node["declaration"] as
+      | (SyntaxNode & { id?: SyntaxNode; declarations?: { id: SyntaxNode }[] })
+      | null;
+    for (const { id } of declared?.declarations ?? (declared ? [{ id: declared.id }] : []))
+      if (id?.name) names.push(id.name);
+  }
+  return names;
+}
+
+/** Each name that a file takes from a module; `*`: all of them, or any. */
+export function importedNames(file: SourceFile): { specifier: string; name: string }[] {
+  const found: { specifier: string; name: string }[] = [];
+  walk(file.program, (node) => {
+    if (typeof node.source?.value !== "string") return;
+    const specifier = node.source.value;
+    const add = (name: string | undefined): unknown => found.push({ specifier, name: name ?? "*" });
+    if (node.type === "ImportDeclaration" || node.type === "ExportNamedDeclaration") {
+      type Specifier = { imported?: SyntaxNode; local?: SyntaxNode };
+      for (const one of node["specifiers"] as Specifier[]) {
+        add(node.type === "ImportDeclaration" ? one.imported?.name : one.local?.name);
+      }
+    } else if (node.type === "TSImportType") add((node["qualifier"] as SyntaxNode | null)?.name);
+    else add(undefined);
+  });
+  return found;
+}
+
 /** The source file that a relative specifier means, or undefined for a package or a builtin. */
 export function resolveImport(from: string, specifier: string): string | undefined {
   if (!specifier.startsWith(".")) return undefined;

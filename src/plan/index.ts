@@ -2,7 +2,7 @@
  * plan: from many sources to balanced batches; public as `batchweave/plan`.
  *
  * Owns: sources, loaders and their worker threads, mixing, cost models, balancing, packing, the construction of slices, pipelines in one file.
- * May import: the public names of the package (`../index.js`), like any user.
+ * May import: index. Like any user, it has the public names of the package and no others.
  * Promises: every batch is decided by the pipeline, its seed and its place in the log, so that a replacement continues bit for bit and N
  * producers in lanes give the log of one; no sample is lost or used twice; every fault is counted and recorded with the batch it touched.
  */

@@ -8,13 +8,21 @@
  * No reader sees part of an object. Keys cannot leave the root. Failures are STORE_* errors that name the place and the remedy;
  * abort reasons pass through unwrapped. Time and chance come from the env passed in.
  */
-export type { AzureStoreSettings } from "./azure/azure-store.js";
-export { type HedgingSettings, hedgedPutBytesMax, withHedging } from "./decorate/hedging.js";
-export { type StoreCall, type StoreObserver, type StoreOp, withMetrics } from "./decorate/metrics.js";
-export { withPrefix } from "./decorate/prefix.js";
-export { type RetrySettings, withRetry } from "./decorate/retry.js";
-export { type Durability, type FileStore, type FileStoreSettings, openFileStore } from "./file/file-store.js";
-export type { GcsStoreSettings } from "./gcs/gcs-store.js";
+export type { AzureStoreSettings } from "./azure/index.js";
+export {
+  type HedgingSettings,
+  hedgedPutBytesMax,
+  type RetrySettings,
+  type StoreCall,
+  type StoreObserver,
+  type StoreOp,
+  withHedging,
+  withMetrics,
+  withPrefix,
+  withRetry,
+} from "./decorate/index.js";
+export { type Durability, type FileStore, type FileStoreSettings, openFileStore } from "./file/index.js";
+export type { GcsStoreSettings } from "./gcs/index.js";
 export { assertKey, isKey, isKeySegment, keyBytesMax } from "./key.js";
 export { MemoryStore } from "./memory.js";
 export type {
@@ -29,5 +37,5 @@ export type {
   WriteOptions,
 } from "./object-store.js";
 export { assertSafe, type ProbeCase, type ProbeReport, type ProbeSettings, probePrefix, probeStore } from "./probe.js";
-export type { S3Credentials, S3Encryption, S3StoreSettings } from "./s3/s3-place.js";
+export type { S3Credentials, S3Encryption, S3StoreSettings } from "./s3/index.js";
 export { openStore, type StoreSettings } from "./uri.js";

@@ -1,12 +1,12 @@
 /** From a URI to a store. */
 import { type Env, systemEnv } from "../env/index.js";
 import { BatchWeaveError } from "../errors.js";
-import type { AzureStoreSettings } from "./azure/azure-store.js";
-import { type FileStoreSettings, openFileStore } from "./file/file-store.js";
-import type { GcsStoreSettings } from "./gcs/gcs-store.js";
+import type { AzureStoreSettings } from "./azure/index.js";
+import { type FileStoreSettings, openFileStore } from "./file/index.js";
+import type { GcsStoreSettings } from "./gcs/index.js";
 import { MemoryStore } from "./memory.js";
 import type { ObjectStore } from "./object-store.js";
-import type { S3StoreSettings } from "./s3/s3-place.js";
+import type { S3StoreSettings } from "./s3/index.js";
 
 /** Settings of {@link openStore}; each backend takes what concerns it. */
 export interface StoreSettings extends FileStoreSettings {
@@ -21,9 +21,9 @@ type Opener = (uri: string, settings: StoreSettings, env: Env) => Promise<Object
 const openers: Readonly<Record<string, Opener>> = {
   memory: async (uri) => openMemory(uri.slice("memory:".length)),
   file: async (uri, settings, env) => openFileStore(pathOfFileUri(uri), env, settings),
-  s3: async (uri, settings, env) => (await import("./s3/s3-store.js")).openS3Store(uri, env, settings.s3),
-  az: async (uri, settings, env) => (await import("./azure/azure-store.js")).openAzureStore(uri, env, settings.azure),
-  gs: async (uri, settings, env) => (await import("./gcs/gcs-store.js")).openGcsStore(uri, env, settings.gcs),
+  s3: async (uri, settings, env) => (await import("./s3/index.js")).openS3Store(uri, env, settings.s3),
+  az: async (uri, settings, env) => (await import("./azure/index.js")).openAzureStore(uri, env, settings.azure),
+  gs: async (uri, settings, env) => (await import("./gcs/index.js")).openGcsStore(uri, env, settings.gcs),
 };
 
 /** Named memory stores of this process. */

@@ -8,9 +8,16 @@ import { BatchWeaveError } from "../../errors.js";
 import { assertRange } from "../arguments.js";
 import { bodyBytes, bodyParts, copyBody } from "../body.js";
 import { assertBucketPrefix, splitBucketUri } from "../bucket-uri.js";
-import { type CloudCall, type CloudError, cloudFailure, isNoVerdict, timeoutMsDefault } from "../cloud/failure.js";
-import { deleteEach, KeyPage } from "../cloud/keys.js";
-import { StallWatch } from "../cloud/stall-watch.js";
+import {
+  type CloudCall,
+  type CloudError,
+  cloudFailure,
+  deleteEach,
+  isNoVerdict,
+  KeyPage,
+  StallWatch,
+  timeoutMsDefault,
+} from "../cloud/index.js";
 import { assertKey, isKey, isKeyPrefix } from "../key.js";
 import type { Body, CallOptions, CreateOutcome, ListOptions, ListPage, ObjectStore } from "../object-store.js";
 import { loadPeer } from "../peer.js";

@@ -1,7 +1,7 @@
 /** From what S3 or the network said to what happened, to what, and what to do. No header of a request and no credential is ever quoted. */
 import { parseDate } from "../../env/index.js";
 import { BatchWeaveError, type ErrorCode } from "../../errors.js";
-import { type HttpAnswer, HttpFailure, HttpTimeout } from "../http/message.js";
+import { type HttpAnswer, HttpFailure, HttpTimeout } from "../http/index.js";
 import type { S3Credentials, S3Place } from "./s3-place.js";
 import { childText, parseXml, type XmlElement } from "./xml.js";
 

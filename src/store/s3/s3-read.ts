@@ -1,7 +1,7 @@
 /** Reading an object or a range of it: every length is checked, and a transfer that broke off goes on where it broke. */
 import { constants } from "node:buffer";
 import { copyBody } from "../body.js";
-import { type HttpAnswer, HttpProtocolError } from "../http/message.js";
+import { type HttpAnswer, HttpProtocolError } from "../http/index.js";
 import type { S3Calls, S3Request } from "./s3-calls.js";
 import { foreignAnswer, networkFailure, readS3Error, type S3Action } from "./s3-failure.js";
 

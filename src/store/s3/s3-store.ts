@@ -11,8 +11,7 @@ import type { Env } from "../../env/index.js";
 import { BatchWeaveError } from "../../errors.js";
 import { assertRange, listLimit } from "../arguments.js";
 import { bodyBytes, joinAdjacent } from "../body.js";
-import { HttpClient } from "../http/http-client.js";
-import { type HttpAnswer, HttpFailure } from "../http/message.js";
+import { type HttpAnswer, HttpClient, HttpFailure } from "../http/index.js";
 import { assertKey, isKey, isKeyPrefix } from "../key.js";
 import type {
   AbortUploadsOptions,
