@@ -189,14 +189,20 @@ class Plain(Files):
         from batchweave.consumer.share import Share
 
         kinds = ["numpy", "torch"] if HAS_TORCH else ["numpy"]
-        shapes: list[tuple[tuple[int, ...], int]] = [((6,), 1), ((6,), 2), ((1, 6), 2), ((2, 3), 2), ((3, 2, 4), 1), ((3, 2, 4), 2), ((), 1), ((0, 4), 1)]
+        shapes: list[tuple[tuple[int, ...], int, dict[str, Any]]] = [
+            ((6,), 1, {}), ((6,), 2, {}), ((1, 6), 2, {}), ((), 1, {}), ((0, 4), 1, {}), ((3, 2, 4), 1, {}),
+            ((2, 3), 2, {"chunks": 1, "rows": 0}), ((3, 2, 4), 2, {"chunks": 2, "rows": "stack"}), ((3, 2, 4), 2, {"chunks": 0, "rows": 1}),
+            ((3, 2, 4), 2, {"chunks": 1, "rows": 0, "fold": True}), ((6,), 1, {"chunks": 0, "rows": 0, "optional": True}),
+        ]
         for kind in kinds:
-            for shape, chunks in shapes:
+            for shape, chunks, join in shapes:
                 elements = 1
                 for n in shape:
                     elements *= n
                 rows = [
-                    encode_safetensors({"x": Tensor("I32", shape, os.urandom(4 * elements)), "m": Tensor("U8", (3,), b"abc")})
+                    encode_safetensors(
+                        {"x": Tensor("I32", shape, os.urandom(4 * elements)), "m": Tensor("U8", (3,), b"abc")}, joins={"x": join} if join else None
+                    )
                     for _ in range(4 * chunks)
                 ]
                 slices = Slices(Slice(0, i // chunks, i % chunks, row) for i, row in enumerate(rows))
@@ -217,7 +223,8 @@ class Plain(Files):
         from batchweave.consumer.share import Share
 
         for shape, chunks in (((10_000,), 1), ((10_000,), 2), ((2, 5_000), 2), ((1, 10_000), 1)):
-            rows = [encode_safetensors({"x": Tensor("I32", shape, os.urandom(40_000))}) for _ in range(4 * chunks)]
+            joins = {"x": {"chunks": len(shape) - 1, "rows": 0}}
+            rows = [encode_safetensors({"x": Tensor("I32", shape, os.urandom(40_000))}, joins=joins) for _ in range(4 * chunks)]
             slices = Slices(Slice(0, i // chunks, i % chunks, memoryview(row)) for i, row in enumerate(rows))
             joined = Slices(slices)
             joined.joined = memoryview(b"".join(rows))
@@ -240,7 +247,8 @@ class Plain(Files):
         from batchweave.consumer.reader import Slice, Slices
         from batchweave.consumer.share import Share
 
-        rows = [encode_safetensors({"x": Tensor("U8", (2, n), bytes(2 * n))}) for n in (3, 5)]
+        joins = {"x": {"chunks": 1, "rows": 0}}
+        rows = [encode_safetensors({"x": Tensor("U8", (2, n), bytes(2 * n))}, joins=joins) for n in (3, 5)]
         share = Share(0, Slices(Slice(0, 0, i, row) for i, row in enumerate(rows)), 1, "", 0, 1).finish("numpy", "a test")
         restored = pickle.loads(pickle.dumps(share))
         self.assertEqual((restored["x"].shape, [d["x"].shape for d in restored.data]), ((2, 8), [(2, 3), (2, 5)]))

@@ -38,6 +38,6 @@ export {
   rowsPerRankMax,
 } from "./projection.js";
 export { planRanges, type RangeRead, rangeBytesMax, type SlicePlace } from "./range-plan.js";
-export type { Share, Slice } from "./share.js";
+export { joinShare, type Share, type Slice } from "./share.js";
 export { type PreparedRead, type ReaderSettings, type ReadOptions, SliceReader } from "./slice-reader.js";
 export type { AcceptCursor, Position, StartFrom } from "./start-position.js";

@@ -3,6 +3,7 @@
  * Every other reader of safetensors reads these bytes, and Python maps them without a copy.
  */
 import { BatchWeaveError, shown } from "../errors.js";
+import { encodeJoins, type Joins, joinsName } from "./join-rule.js";
 import { parseJson } from "./json-text.js";
 
 /** Bits of one element of each dtype of the layout. */
@@ -57,10 +58,14 @@ function elements(shape: readonly number[]): number {
   return shape.reduce((product, n) => product * n, 1);
 }
 
-/** Encodes tensors. The widest come first, so that each is aligned for its dtype. */
+/**
+ * Encodes tensors. The widest come first, so that each is aligned for its dtype. `joins` says how readers put the parts of each field
+ * together when they take several chunks or rows.
+ */
 export function encodeSafetensors(
   tensors: ReadonlyMap<string, Tensor> | Readonly<Record<string, Tensor>>,
   metadata: Readonly<Record<string, string>> = {},
+  joins: Joins = {},
 ): Uint8Array {
   const named: [string, Tensor][] =
     tensors instanceof Map ? [...tensors] : Object.entries(tensors as Readonly<Record<string, Tensor>>);
@@ -72,7 +77,9 @@ export function encodeSafetensors(
     end += data.byteLength;
     return [name, { dtype, shape, data_offsets: [begin, end] }];
   });
-  const fields = Object.keys(metadata).length > 0 ? [[metadataName, metadata], ...entries] : entries;
+  const texts =
+    Object.keys(joins).length > 0 ? { ...metadata, [joinsName]: encodeJoins(joins, new Map(named)) } : metadata;
+  const fields = Object.keys(texts).length > 0 ? [[metadataName, texts], ...entries] : entries;
   const json = Buffer.from(JSON.stringify(Object.fromEntries(fields)));
   const headerBytes = Math.ceil(json.length / 8) * 8;
   if (headerBytes > headerBytesMax)

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Mapping, NamedTuple
 
 from ..errors import BatchWeaveError, invalid
+from .join_rule import JOINS, encode_joins
 from .stored_json import SAFE_INTEGER_MAX, dump_json, load_json
 
 DTYPE_BYTES = {
@@ -62,18 +63,14 @@ def _elements(shape: tuple[int, ...]) -> int:
 def decode_safetensors(data: Any, where: str = "this slice") -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors by name, and the texts that travel with them. Checks everything before it gives anything."""
     view = memoryview(data)
-    entries, metadata, at = _read_header(view, where)
+    entries, metadata, at = read_layout(view, where)
     body = view[at:]
     return {name: Tensor(dtype, shape, body[begin:end]) for name, dtype, shape, begin, end in entries}, dict(metadata)
 
 
-def read_layout(data: Any, where: str) -> tuple[tuple[Entry, ...], int]:
-    """(name, dtype, shape, begin, end) of every tensor, checked, and where their bytes begin."""
-    entries, _, at = _read_header(memoryview(data), where)
-    return entries, at
-
-
-def _read_header(view: memoryview, where: str) -> tuple[tuple[Entry, ...], dict[str, str], int]:
+def read_layout(data: Any, where: str) -> tuple[tuple[Entry, ...], Mapping[str, str], int]:
+    """(name, dtype, shape, begin, end) of every tensor, checked; the texts beside them; and where their bytes begin."""
+    view = memoryview(data)
     if len(view) < 8:
         raise _not_tensors(where, f"it has only {len(view)} bytes")
     (header_bytes,) = struct.unpack_from("<Q", view)
@@ -141,13 +138,21 @@ def _whole(value: Any) -> bool:
     return isinstance(value, list) and all(type(n) is int and 0 <= n <= SAFE_INTEGER_MAX for n in value)
 
 
-def encode_safetensors(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> bytes:
-    """Encodes numpy arrays, torch tensors or Tensor tuples. The widest come first, so that each is aligned."""
+def encode_safetensors(
+    tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None, joins: Mapping[str, Mapping[str, Any]] | None = None
+) -> bytes:
+    """Encodes numpy arrays, torch tensors or Tensor tuples. The widest come first, so that each is aligned.
+
+    joins: how readers put the parts of a field together when they take several chunks or rows, such as {"x": {"chunks": 1, "rows": 0}}.
+    """
     named = sorted(
         ((name, _as_tensor(name, value)) for name, value in tensors.items()),
         key=lambda item: (-DTYPE_BYTES[item[1].dtype], item[0]),
     )
-    header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
+    texts = dict(metadata or {})
+    if joins:
+        texts[JOINS] = encode_joins(joins, {n: t.shape for n, t in named}, {n: t.dtype for n, t in named})
+    header: dict[str, Any] = {_METADATA: texts} if texts else {}
     offset = 0
     for name, tensor in named:
         n = _elements(tensor.shape) * DTYPE_BYTES[tensor.dtype]

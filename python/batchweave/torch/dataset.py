@@ -7,7 +7,7 @@ import multiprocessing
 import os
 from collections import deque
 from multiprocessing.context import get_spawning_popen
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterator, Sequence
 
 from ..consumer.consumer import Consumer
 from ..consumer.mesh import Place, resolve_mesh
@@ -45,6 +45,7 @@ class StreamingDataset(_Base):
     layout:        "contiguous" or "zigzag" (Megatron's context parallelism).
     broadcast:     axes along which one rank reads for its peers over torch.distributed, such as ("tp", "pp").
     wait_timeout:  seconds to wait for a batch before WAIT_TIMEOUT.
+    fields:        names of the tensors to join ahead of the loop, such as ("tokens", "labels"); default all. Others are joined when asked for.
     pin_memory:    with decode="torch": `share["name"]` is in page-locked memory where there is a GPU, for `.to(device, non_blocking=True)`.
     transform:     a function of a share, called on the threads that read ahead; the loop gets what it returns.
     Further settings, such as prefetch_bytes_max, are Consumer's.
@@ -63,6 +64,7 @@ class StreamingDataset(_Base):
         group: str = DEFAULT_GROUP,
         broadcast: Sequence[str] = (),
         wait_timeout: float = 600.0,
+        fields: Collection[str] | None = None,
         pin_memory: bool = False,
         transform: Callable[[Share], Any] | None = None,
         store_settings: dict[str, Any] | None = None,
@@ -81,6 +83,9 @@ class StreamingDataset(_Base):
             raise invalid(f'broadcast can be over "tp" and "pp", whose ranks read the same bytes, not {self._broadcast}.')
         if pin_memory and decode != "torch":
             raise invalid('pin_memory is for tensors: use decode="torch" with it.')
+        if isinstance(fields, str) or (fields is not None and decode not in ("numpy", "torch")):
+            raise invalid('fields is a list of names, for tensors: use decode="numpy" or "torch" with it.')
+        self._fields = None if fields is None else tuple(fields)
         self._pin_memory = pin_memory
         self._transform = transform
         self._store_settings = store_settings or {}
@@ -246,7 +251,7 @@ class StreamingDataset(_Base):
     def _finish(self, share: Share) -> None:
         """From bytes to what the loop gets; on the threads that read ahead, so that the loop finds it done."""
         if _worker_info() is None:
-            share.finish(self._decode, self.uri, self._pin_memory and _has_gpu())
+            share.finish(self._decode, self.uri, self._pin_memory and _has_gpu(), self._fields)
         else:
             share.decode(self._decode, self.uri)  # CUDA must not be touched there, and rows travel to the trainer as they are
         if self._transform is not None:

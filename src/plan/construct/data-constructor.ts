@@ -1,9 +1,23 @@
 /** DataConstructor: carries out a plan. Packs, pads, cuts for context parallelism, names the fields, encodes slices. Pure. */
+<<<<<<< HEAD:src/plan/construct/data-constructor.ts
 import { BatchWeaveError, type Dtype, encodeSafetensors, type Grid, placeRank, type Tensor } from "../../index.js";
 import type { LoadPlan, PlanBin } from "../graph/load-plan.js";
 import type { ClientPlaceTree } from "../graph/place-tree.js";
 import type { PreparedImage, PreparedSample } from "../load/prepared-sample.js";
 import type { Transform } from "../load/transform.js";
+=======
+import {
+  BatchWeaveError,
+  type Dtype,
+  encodeSafetensors,
+  type Grid,
+  type Joins,
+  pipelineJoins,
+  placeRank,
+  type Tensor,
+} from "../index.js";
+import type { LoadPlan, PlanBin } from "./load-plan.js";
+>>>>>>> c11c444 (Slices say what their fields are joined along; readers never guess an axis):src/plan/data-constructor.ts
 import {
   type ContextLayout,
   chunkOf,
@@ -94,7 +108,7 @@ export class DataConstructor {
         const tensors = this.#tensors(sequences, ranges);
         const own = images.get(row * chunks + chunk);
         if (own) addImages(tensors, own);
-        slices.push(encodeSafetensors(tensors, this.#metadata(content, own)));
+        slices.push(encodeSafetensors(tensors, this.#metadata(content, own), this.#joins(tensors, isCut)));
       }
     }
     return slices;
@@ -135,6 +149,12 @@ export class DataConstructor {
         column("U8", (s) => s.lossMask),
       );
     return tensors;
+  }
+
+  #joins(tensors: ReadonlyMap<string, Tensor>, isCut: boolean): Joins {
+    const { layout = "contiguous", seqLength } = this.#settings;
+    const joins = pipelineJoins(isCut ? layout : "whole", seqLength);
+    return Object.fromEntries(Object.entries(joins).filter(([name]) => tensors.has(name)));
   }
 
   #metadata({ plan, deferred }: BatchContent, images: readonly PlacedImage[] | undefined): Record<string, string> {

@@ -37,7 +37,18 @@ export async function finishSlice(bytes: Uint8Array, pipeline: Pipeline, where =
     }
     images.push(finished);
   }
-  return { tensors: withPixels(file.tensors, images), metadata: file.metadata };
+  return { tensors: withPixels(file.tensors, images), metadata: withPixelRules(file.metadata) };
+}
+
+/** Pixels are joined as the files were that they came from. */
+function withPixelRules(metadata: TensorFile["metadata"]): TensorFile["metadata"] {
+  const text = metadata["batchweave.join"];
+  if (text === undefined) return metadata;
+  const { image_bytes: bytes, image_byte_ends: ends, ...rules } = JSON.parse(text) as Record<string, unknown>;
+  return {
+    ...metadata,
+    "batchweave.join": JSON.stringify({ ...rules, pixel_values: bytes, image_cu_seqlens: ends }),
+  };
 }
 
 function withPixels(
