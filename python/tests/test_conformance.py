@@ -8,15 +8,19 @@ import base64
 import hashlib
 import json
 import unittest
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Callable
 
 from batchweave.consumer import mesh
 from batchweave.consumer.consumer import Consumer
 from batchweave.consumer.projection import Projection
+from batchweave.consumer.reader import Slice, Slices
+from batchweave.consumer.share import Share
 from batchweave.errors import BatchWeaveError
 from batchweave.format import batch, keys, lineage, manifest, sample_block, stored_json, tensors
 from batchweave.format.cursor import make_cursor, parse_cursor, translate_cursor
+from batchweave.format.join import raw_bytes
 from batchweave.lifecycle.checkpoints import live_checkpoints
 from batchweave.log import draft, stage
 from batchweave.log.log import Log
@@ -131,6 +135,35 @@ def intent(case: dict[str, Any]) -> Any:
     return {"batches": found, "keys": keys.batch_intents(case["namespace"], found)[0]}
 
 
+def join(case: dict[str, Any]) -> Any:
+    """As arrays and, where torch is installed, as tensors; slice by slice, and all at once where they lie together: one result."""
+    slices = [memoryview(base64.b64decode(text)) for text in case["slices"]]
+    dtypes = {n: t.dtype for data in slices for n, t in tensors.decode_safetensors(data, WHERE)[0].items()}
+    results = []
+    for kind in (name for name in ("numpy", "torch") if find_spec(name)):
+        for together in (False, True):
+            found = Slices(Slice(0, 0, i, data) for i, data in enumerate(slices))
+            if together and len({len(data) for data in slices}) == 1:
+                found.joined = memoryview(b"".join(slices))
+            share = Share(0, found, case["rows"], "", 0, 1)
+            results.append(result_of(lambda: joined_of(share.finish(kind, WHERE, fields=case.get("fields")), case, dtypes)))
+    assert all(result == results[0] for result in results), results
+    if "code" in results[0]:
+        raise BatchWeaveError(results[0]["code"], "as above", {})
+    return results[0]["value"]
+
+
+def joined_of(share: Share, case: dict[str, Any], dtypes: dict[str, str]) -> Any:
+    def shown(name: str, array: Any) -> Any:
+        if array is None:
+            return None
+        return [dtypes[name], list(array.shape), base64.b64encode(raw_bytes(array)).decode()]
+
+    if case.get("apart"):
+        return {name: [shown(name, row) for row in share.per_row(name)] for name in share.keys()}
+    return {name: shown(name, array) for name, array in share.batch(case.get("fields")).items()}
+
+
 def silent_of(value: Any) -> stage.SilentFinding | None:
     return stage.SilentFinding(value["state"], value["table"], value["hasResumePoint"]) if value else None
 
@@ -229,6 +262,7 @@ def run_case(case: dict[str, Any]) -> dict[str, Any]:
         "translate": translate,
         "intent": intent,
         "block": block,
+        "join": join,
         "stage": run_stage,
         "namespace": lambda c: {name: result_of(lambda v=v: view_of(c, v)) for name, v in c["views"].items()},
     }
@@ -246,6 +280,8 @@ def _add(family: Path) -> None:
             case = stored_json.load_json(line.encode())
 
             def test(self: Conformance, case: dict[str, Any] = case) -> None:
+                if case["op"] == "join" and not find_spec("numpy"):
+                    self.skipTest("numpy is not installed")
                 self.assertEqual(run_case(case), case["expect"])
 
             name = "".join(c if c.isalnum() else "_" for c in case["name"])
@@ -259,7 +295,7 @@ for _family in sorted(FIXTURES.glob("*.jsonl")):
 class Families(unittest.TestCase):
     def test_there_are_cases_of_every_family(self) -> None:
         found = sorted(path.name for path in FIXTURES.glob("*.jsonl"))
-        self.assertEqual(found, ["blocks.jsonl", "codecs.jsonl", "hostile.jsonl", "namespaces.jsonl", "projections.jsonl", "stages.jsonl"])
+        self.assertEqual(found, ["blocks.jsonl", "codecs.jsonl", "hostile.jsonl", "joins.jsonl", "namespaces.jsonl", "projections.jsonl", "stages.jsonl"])
 
 
 if __name__ == "__main__":

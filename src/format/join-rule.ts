@@ -3,6 +3,7 @@
  * their metadata. A reader never guesses an axis. Pure.
  */
 import { BatchWeaveError, shown } from "../errors.js";
+import { parseJson } from "./json-text.js";
 import type { Tensor, TensorFile } from "./safetensors.js";
 import { corrupt } from "./shape.js";
 
@@ -65,7 +66,7 @@ export function decodeJoins(metadata: TensorFile["metadata"], where: string): Re
   if (text === undefined) return new Map(Object.entries(pipelineJoinsOf(metadata)));
   let rules: unknown;
   try {
-    rules = JSON.parse(text);
+    rules = parseJson(Buffer.from(text));
   } catch {
     // Said below.
   }

@@ -34,11 +34,14 @@ import {
   encodeSegment,
   encodeTable,
   genesisManifest,
+  joinRows,
+  joinTensors,
   namespaceKey,
   type OpeningIntent,
   openingIntentKey,
   parseCursor,
   parseIntentKey,
+  type Tensor,
 } from "../../src/format/index.js";
 import { translateCursor } from "../../src/lifecycle/index.js";
 import { Draft } from "../../src/log/draft.js";
@@ -245,6 +248,19 @@ async function viewOf(c: ConformanceCase, view: Json): Promise<Json> {
   return { lines, leftoverRows: consumer.leftoverRows ?? null };
 }
 
+/** The tensors of a share, joined; and its rows, where they are kept apart. */
+function join(c: ConformanceCase): Json {
+  const files = (c["slices"] as string[]).map((slice) => decodeSafetensors(bytesOf(slice), where));
+  const options = { fields: c["fields"] };
+  const shown = (t: Tensor | undefined): Json =>
+    t && [t.dtype, t.shape, Buffer.from(t.data.buffer, t.data.byteOffset, t.data.byteLength).toString("base64")];
+  if (c["apart"])
+    return Object.fromEntries(
+      [...joinRows(files, c["rows"], options)].map(([name, list]) => [name, list.map((t) => shown(t) ?? null)]),
+    );
+  return Object.fromEntries([...joinTensors(files, c["rows"], options)].map(([name, t]) => [name, shown(t)]));
+}
+
 const operations: Record<string, (c: ConformanceCase) => Json> = {
   decode: (c) => decoders[c["what"]]?.(c, bytesOf(c["input"])),
   project,
@@ -260,6 +276,7 @@ const operations: Record<string, (c: ConformanceCase) => Json> = {
     const { table, payload } = encodeSampleBlock(c["source"], samples);
     return { table: Buffer.from(table).toString("base64"), payload: Buffer.from(payload).toString("base64") };
   },
+  join,
   stage,
   namespace,
 };

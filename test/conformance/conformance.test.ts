@@ -16,6 +16,7 @@ test("there are cases of every family", () => {
     "blocks.jsonl",
     "codecs.jsonl",
     "hostile.jsonl",
+    "joins.jsonl",
     "namespaces.jsonl",
     "projections.jsonl",
     "stages.jsonl",

@@ -10,6 +10,7 @@ import { blockCases } from "./block-cases.js";
 import { runCase } from "./case-runner.js";
 import { codecCases } from "./codec-cases.js";
 import { hostileCases } from "./hostile-cases.js";
+import { joinCases } from "./join-cases.js";
 import { namespaceCases } from "./namespace-cases.js";
 import { projectionCases } from "./projection-cases.js";
 import { stageCases } from "./stage-cases.js";
@@ -20,6 +21,7 @@ const families = {
   codecs: codecCases(),
   blocks: blockCases(),
   hostile: hostileCases(),
+  joins: joinCases(),
   projections: projectionCases(),
   stages: stageCases(),
   namespaces: await namespaceCases(),

@@ -62,7 +62,7 @@ def _join(name: str, parts: list[Any], axis: Union[int, str], rule: FieldJoin) -
     if any(part.dtype != first.dtype for part in parts):
         raise cannot(name, "their dtypes differ")
     if axis == "same":
-        if any(part.shape != first.shape or _raw(part) != _raw(first) for part in parts[1:]):
+        if any(part.shape != first.shape or raw_bytes(part) != raw_bytes(first) for part in parts[1:]):
             raise cannot(name, "every chunk of a row was to hold the same, and they differ")
         return first
     assert isinstance(axis, int)
@@ -87,11 +87,12 @@ def _library(value: Any) -> Any:
     return numpy
 
 
-def _raw(value: Any) -> bytes:
+def raw_bytes(value: Any) -> bytes:
+    """The elements of an array or tensor in row-major order."""
     if hasattr(value, "is_floating_point"):
         import torch
 
-        return bytes(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+        return bytes(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return bytes(value.tobytes())
 
 

@@ -1,11 +1,4 @@
 /** DataConstructor: carries out a plan. Packs, pads, cuts for context parallelism, names the fields, encodes slices. Pure. */
-<<<<<<< HEAD:src/plan/construct/data-constructor.ts
-import { BatchWeaveError, type Dtype, encodeSafetensors, type Grid, placeRank, type Tensor } from "../../index.js";
-import type { LoadPlan, PlanBin } from "../graph/load-plan.js";
-import type { ClientPlaceTree } from "../graph/place-tree.js";
-import type { PreparedImage, PreparedSample } from "../load/prepared-sample.js";
-import type { Transform } from "../load/transform.js";
-=======
 import {
   BatchWeaveError,
   type Dtype,
@@ -15,9 +8,11 @@ import {
   pipelineJoins,
   placeRank,
   type Tensor,
-} from "../index.js";
-import type { LoadPlan, PlanBin } from "./load-plan.js";
->>>>>>> c11c444 (Slices say what their fields are joined along; readers never guess an axis):src/plan/data-constructor.ts
+} from "../../index.js";
+import type { LoadPlan, PlanBin } from "../graph/load-plan.js";
+import type { ClientPlaceTree } from "../graph/place-tree.js";
+import type { PreparedImage, PreparedSample } from "../load/prepared-sample.js";
+import type { Transform } from "../load/transform.js";
 import {
   type ContextLayout,
   chunkOf,
