@@ -14,7 +14,7 @@ import { inScratchFolder } from "./harness/scratch-folder.js";
 import { WorkerProcess } from "./harness/worker-process.js";
 
 export const summary =
-  "stored bytes over a run with checkpoints, with and without reclaim [--steps 1010] [--step-ms 60] [--plot FILE.svg]";
+  "stored bytes over a run with checkpoints, with and without reclaim [--steps 1010] [--step-ms 60] [--data FILE.json]";
 
 interface Sample {
   readonly atMs: number;
@@ -24,9 +24,10 @@ interface Sample {
 const producers = 2;
 const rows = 8;
 const sampleMs = 100;
+const pointsMax = 150;
 
 export async function run(args: string[]): Promise<void> {
-  const options = readOptions(args, ["steps", "step-ms", "slice-bytes", "max-lag", "interval", "plot", "folder"]);
+  const options = readOptions(args, ["steps", "step-ms", "slice-bytes", "max-lag", "interval", "data", "folder"]);
   const plan = {
     // Both producers make the same number of batches.
     steps: 2 * Math.round(number(options.steps, 1_010) / 2),
@@ -48,7 +49,8 @@ export async function run(args: string[]): Promise<void> {
     if (reclaim && peakBytes > allowedSteps * stepBytes * 1.05)
       report.note(`The peak is ${(peakBytes / stepBytes).toFixed(0)} steps of data, more than ${allowedSteps}.`);
   }
-  if (options.plot !== undefined) writeFileSync(options.plot, plot(curves));
+  if (options.data !== undefined)
+    writeFileSync(options.data, dataOf(curves, `npm run bench -- lifecycle --data ${options.data}`));
   report.end();
 }
 
@@ -99,30 +101,17 @@ function folderBytes(folder: string): number {
   return bytes;
 }
 
-/** Both curves as a small SVG. */
-function plot(curves: readonly { reclaim: boolean; samples: readonly Sample[] }[]): string {
-  const [width, height, margin] = [720, 300, 50];
-  const all = curves.flatMap(({ samples }) => samples);
-  const [lastMs, most] = [Math.max(...all.map((s) => s.atMs)), Math.max(...all.map((s) => s.bytes))];
-  const x = (ms: number): string => (margin + (ms / lastMs) * (width - 2 * margin)).toFixed(1);
-  const y = (bytes: number): string => (height - margin - (bytes / most) * (height - 2 * margin)).toFixed(1);
-  const lines = curves.map(({ reclaim, samples }) => {
-    const points = samples.map((s) => `${x(s.atMs)},${y(s.bytes)}`).join(" ");
-    return `<polyline fill="none" stroke="${reclaim ? "#1a7f37" : "#cf222e"}" stroke-width="1.5" points="${points}"/>`;
+/** Both curves, thinned to what a plot can show, as `npm run plots` takes them. */
+function dataOf(curves: readonly { reclaim: boolean; samples: readonly Sample[] }[], command: string): string {
+  const rows = curves.flatMap(({ reclaim, samples }) => {
+    const every = Math.ceil(samples.length / pointsMax);
+    const thinned = samples.filter((_, i) => i % every === 0 || i === samples.length - 1);
+    return thinned.map(({ atMs, bytes }) => ({
+      run: reclaim ? "with reclaim" : "without reclaim",
+      atMs: Math.round(atMs),
+      bytes,
+    }));
   });
-  const text = (at: [string | number, string | number], label: string, color = "#444"): string =>
-    `<text x="${at[0]}" y="${at[1]}" font-family="sans-serif" font-size="12" fill="${color}">${label}</text>`;
-  return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}">`,
-    "<title>Stored bytes over the run, with and without reclaim</title>",
-    `<rect width="${width}" height="${height}" fill="#fff"/>`,
-    `<path d="M${margin} ${margin}V${height - margin}H${width - margin}" fill="none" stroke="#888"/>`,
-    ...lines,
-    text([margin, margin - 12], `stored bytes (top: ${(most / 1e6).toFixed(0)} MB)`),
-    text([width - margin - 60, height - margin + 20], `${(lastMs / 1e3).toFixed(0)} s`),
-    text([margin + 20, margin + 10], "without reclaim", "#cf222e"),
-    text([margin + 20, margin + 26], "with reclaim", "#1a7f37"),
-    "</svg>",
-    "",
-  ].join("\n");
+  const lines = rows.map((row) => `    ${JSON.stringify(row)}`).join(",\n");
+  return `{\n  "command": ${JSON.stringify(command)},\n  "machine": "2 cores, 24 GiB, ext4, Node 20",\n  "rows": [\n${lines}\n  ]\n}\n`;
 }

@@ -86,6 +86,7 @@ step("lint", bin("biome"), ["check", "--error-on-warnings"]);
 step("types of the tests", process.execPath, [bin("tsc"), "-p", "tsconfig.test.json"]);
 if (existsSync("dist/src/index.js")) step("package", bin("publint"), ["--strict"]);
 else skipped.push({ name: "package", reason: "src/index.ts is not there yet" });
+step("figures", process.execPath, ["scripts/plots.mjs", "--check"]);
 runVitest();
 runPython();
 
