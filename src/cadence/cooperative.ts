@@ -207,7 +207,7 @@ export class CooperativePublisher implements Publisher {
     const waitedFor = outbox.pending()[0];
     const manifest = await head.jump({ signal });
     const urgent = this.#takeUrgency();
-    outbox.settle(manifest);
+    await outbox.settle(manifest);
     this.#lookedAtMs = env.monotonic();
     this.#lookDelayMs = 0;
     const oldest = outbox.pending()[0];
@@ -298,12 +298,12 @@ export class CooperativePublisher implements Publisher {
     } else if (attempt.outcome === "nothing") {
       // What is in already, carried by somebody else or committed before an answer was lost, is acknowledged here. A version of an
       // own chain is not verified yet; vouching for it comes below.
-      if (this.#chain === undefined) outbox.settle(attempt.manifest);
+      if (this.#chain === undefined) await outbox.settle(attempt.manifest);
       this.#idleCycles++;
     } else {
       this.#chain = undefined;
       this.#urgent ||= urgent;
-      outbox.settle(attempt.manifest);
+      await outbox.settle(attempt.manifest);
       if (attempt.outcome === "lost" && isOtherCarrier(attempt.manifest, outbox.holder.producer)) return this.#yield();
       return;
     }
@@ -340,10 +340,10 @@ export class CooperativePublisher implements Publisher {
     const { head } = this.#log;
     if (!(await head.vouch(chain, { signal }))) {
       this.#chain = undefined;
-      outbox.settle(await head.load({ signal }));
+      await outbox.settle(await head.load({ signal }));
       return;
     }
-    outbox.settle(chain);
+    await outbox.settle(chain);
     // They only make the LIST longer: many are removed at a time.
     if (!isLong) return;
     this.#listed = undefined;

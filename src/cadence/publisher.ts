@@ -8,7 +8,7 @@ export interface Outbox {
   /** Uploaded batches not yet seen committed, contiguous from the first such seq. */
   pending(): readonly Descriptor[];
   /** A verified manifest: batches that its producer state has are acknowledged. Throws FENCED when another holds the id. */
-  settle(manifest: Manifest): void;
+  settle(manifest: Manifest): Promise<void>;
   /** Uploads that fell behind the orphan cutoff must be made again under a new name. */
   expire(batches: readonly Descriptor[]): void;
 }

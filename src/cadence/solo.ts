@@ -70,7 +70,7 @@ export class SoloPublisher implements Publisher {
         fragileMs: attempt.fragileMs,
         version: attempt.manifest.version,
       });
-      outbox.settle(attempt.manifest);
+      await outbox.settle(attempt.manifest);
       reportExpired(outbox, pending, attempt.result?.verdicts);
       if (attempt.result?.verdicts.includes("ahead")) await env.sleep(aheadDelayMs, signal);
     }

@@ -57,7 +57,11 @@ export class BoundaryChain {
     assert(upTo < head, "the head is never announced");
     for (let delayMs = 50; ; delayMs = Math.min(2 * delayMs, 5_000)) {
       const seen = await this.look(options);
-      if (seen >= upTo) return seen;
+      if (seen >= upTo) {
+        // Another reclaimer's marker may not be durable yet; if it vanished after the deletions, deleted names would pass for new ones.
+        await this.#store.sync?.(boundaryKey(this.#newest.n), options);
+        return seen;
+      }
       const marker: BoundaryMarker = { n: this.#newest.n + 1, upTo };
       const outcome = await this.#store.create(boundaryKey(marker.n), encodeBoundary(this.#namespace, marker), options);
       // Whatever the answer was, the chain itself is read again: another marker may have this number.

@@ -118,6 +118,8 @@ export class Committer {
       if ("refusal" in staged || staged.done) {
         if (looked || (options.from && !("refusal" in staged))) {
           if ("refusal" in staged) throw staged.refusal;
+          // A chain of our own is durable; what others created need not be, and is now concluded from.
+          if (looked) await this.#head.keep(base, { signal });
           options.onAttempt?.({ outcome: "nothing" });
           return { outcome: "nothing", manifest: base, result: staged.result };
         }

@@ -34,6 +34,8 @@ export class Head {
   readonly boundary: BoundaryChain;
   #newest: Manifest | undefined;
   #lookedAtMs = Number.NEGATIVE_INFINITY;
+  /** Versions up to this one survive power loss. */
+  #kept = 0;
 
   /** `decode` is replaced where thousands of simulated processes in one share what they decode. */
   constructor(store: ObjectStore, env: Env, spec: NamespaceSpec, decode: typeof decodeManifest = decodeManifest) {
@@ -123,7 +125,19 @@ export class Head {
     const upTo = await this.boundary.look(options);
     if (upTo >= created.version) return false;
     this.#adopt(created);
+    // A create has resolved once its name was durable, and with it all names before.
+    this.#kept = Math.max(this.#kept, created.version);
     return true;
+  }
+
+  /**
+   * Resolves when a verified manifest survives power loss. Whoever created it may not have synced its name yet, or may have died before:
+   * nothing is acknowledged on one that can still vanish.
+   */
+  async keep(manifest: Manifest, options?: CallOptions): Promise<void> {
+    if (manifest.version <= this.#kept) return;
+    await this.#store.sync?.(manifestKey(manifest.version), options);
+    this.#kept = Math.max(this.#kept, manifest.version);
   }
 
   /** Reads a version without verifying it. For comparing commit ids and for people; conclude nothing else from it. */

@@ -120,7 +120,10 @@ export class Opener {
       const pauseMs = pollMs * (0.5 + env.random());
       await env.sleep(Math.max(1, Math.min(pauseMs, until - env.monotonic())), options.signal);
       const manifest = await head.jump(options);
-      if (this.#stateIn(manifest)?.incarnation === this.#incarnation) return manifest;
+      if (this.#stateIn(manifest)?.incarnation === this.#incarnation) {
+        await head.keep(manifest, options);
+        return manifest;
+      }
       if (env.monotonic() >= until) return undefined;
     }
   }

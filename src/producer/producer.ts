@@ -381,14 +381,15 @@ export class Producer implements AsyncDisposable {
     };
   }
 
-  /** Only a verified manifest in which this incarnation still holds the id acknowledges anything. */
-  #settle(manifest: Manifest): void {
+  /** Only a verified manifest in which this incarnation still holds the id acknowledges anything, and only one that survives power loss. */
+  async #settle(manifest: Manifest): Promise<void> {
     const state = manifest.producers.get(this.id);
     // A look-alike from before our own opening proves nothing; staging will tell FENCED from the head.
     if (!state || !holds(state, this.#holder)) return;
-    const before = this.#entries.size;
     // What a closing dropped is not acknowledged: staging refuses it as CLOSED.
     const next = seqInLog(this.#log.spec, manifest, this.id, state.seq);
+    if (this.#firstPending() >= next) return;
+    await this.#log.head.keep(manifest, { signal: this.#stop.signal });
     for (const [seq, entry] of this.#entries) {
       if (seq >= next) break;
       this.#entries.delete(seq);
@@ -402,7 +403,6 @@ export class Producer implements AsyncDisposable {
         version: manifest.version,
       });
     }
-    if (this.#entries.size === before) return;
     this.#wakeAll();
     if (this.#entries.size > 0 && this.#hurries.size > 0) this.#nudge();
   }

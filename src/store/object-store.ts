@@ -76,6 +76,11 @@ export interface ObjectStore {
   /** Deletes; absent keys are fine. Any number of keys. */
   delete(keys: readonly string[], options?: WriteOptions): Promise<void>;
   /**
+   * Resolves when an object that was read under this key survives power loss: whoever wrote it may not have come so far yet. Absent where
+   * whatever can be read survives it.
+   */
+  sync?(key: string, options?: CallOptions): Promise<void>;
+  /**
    * Gets rid of uploads of keys that start with `prefix` that began more than `olderThanMs` ago and never became an object; gives their
    * number. Objects are never touched; an upload that is still going on fails with STORE_UNAVAILABLE and may be begun again. Absent where
    * nothing is left behind, or where it vanishes by itself.

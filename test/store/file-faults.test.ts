@@ -327,6 +327,23 @@ describe("create when a system call fails", () => {
     expect(await store.create("a/k", bytes("y"))).toBe("exists");
   });
 
+  test("a name that is there is synced before it is said to exist: its maker may not have, or may have been this very create", async () => {
+    const store = await openFileStore(folder, systemEnv);
+    faults.fsync = (path) => (path === "a" ? { errno: "EIO" } : undefined);
+    expect(await store.create("a/k", bytes("x"))).toBe("unknown");
+    expect(await store.create("a/k", bytes("x"))).toBe("unknown");
+    faults = {};
+    log = [];
+    expect(await store.create("a/k", bytes("x"))).toBe("exists");
+    expectOrder("link a/k failed", "fsync a");
+    faults.fsync = () => ({ errno: "EIO" });
+    await expect(store.sync("a/k")).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    faults = {};
+    log = [];
+    await store.sync("a/k");
+    expectOrder("fsync a");
+  });
+
   test("the sync of a new folder's own name: unknown, and the next write tries it again", async () => {
     const store = await openFileStore(folder, systemEnv);
     faults = { fsync: only(".", "EIO") };

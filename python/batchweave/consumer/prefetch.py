@@ -9,7 +9,6 @@ from collections import deque
 from functools import partial
 from typing import Any, Callable, TypeVar
 
-from ..errors import BatchWeaveError, is_error
 from ..flow.threads import Pool, cores, join_threads, stop_at_exit
 from ..format.manifest import Manifest
 from ..log.log import Log

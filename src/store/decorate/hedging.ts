@@ -4,7 +4,7 @@ import { bodyBytes } from "../body.js";
 import { AbortLinks, type LinkedAbort } from "../linked-abort.js";
 import type { ObjectStore } from "../object-store.js";
 import { LateWatch, type Watched } from "./late-watch.js";
-import { withUploads } from "./uploads.js";
+import { withOptionalCalls } from "./optional-calls.js";
 
 /** Settings of {@link withHedging}. */
 export interface HedgingSettings {
@@ -153,7 +153,7 @@ export function withHedging(store: ObjectStore, env: Env, settings: HedgingSetti
   const reads = new Hedger(env, settings);
   const writes = new Hedger(env, writeHedging);
   return {
-    ...withUploads(store),
+    ...withOptionalCalls(store),
     uri: store.uri,
     create: (key, body, options) => store.create(key, body, options),
     put: (key, body, options) => {

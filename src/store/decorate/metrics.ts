@@ -3,7 +3,7 @@ import type { Env } from "../../env/index.js";
 import { isBatchWeaveError } from "../../errors.js";
 import { bodyBytes } from "../body.js";
 import type { ObjectStore } from "../object-store.js";
-import { withUploads } from "./uploads.js";
+import { withOptionalCalls } from "./optional-calls.js";
 
 /** The six calls. */
 export type StoreOp = "create" | "put" | "get" | "getRange" | "list" | "delete";
@@ -63,7 +63,7 @@ export function withMetrics(store: ObjectStore, env: Env, observer: StoreObserve
   const read = (bytes: Uint8Array | undefined): Seen =>
     bytes === undefined ? { outcome: "absent" } : { outcome: "ok", bytesIn: bytes.byteLength };
   return {
-    ...withUploads(store),
+    ...withOptionalCalls(store),
     uri: store.uri,
     create: (key, body, options) =>
       watch(

@@ -9,7 +9,7 @@ import type {
   ObjectStore,
   WriteOptions,
 } from "../object-store.js";
-import { withUploads } from "./uploads.js";
+import { withOptionalCalls } from "./optional-calls.js";
 
 /** The keys of `store` below `prefix` (a trailing slash is optional), as a store of their own. An empty prefix gives `store` itself. */
 export function withPrefix(store: ObjectStore, prefix: string): ObjectStore {
@@ -22,6 +22,7 @@ export function withPrefix(store: ObjectStore, prefix: string): ObjectStore {
 class PrefixStore implements ObjectStore {
   readonly uri: string;
   readonly abortUploads?: NonNullable<ObjectStore["abortUploads"]>;
+  readonly sync?: NonNullable<ObjectStore["sync"]>;
   readonly #store: ObjectStore;
   readonly #prefix: string;
 
@@ -29,7 +30,8 @@ class PrefixStore implements ObjectStore {
     this.#store = store;
     this.#prefix = prefix;
     this.uri = `${store.uri.replace(/\/$/, "")}/${prefix.slice(0, -1)}`;
-    const { abortUploads } = withUploads(store);
+    const { abortUploads, sync } = withOptionalCalls(store);
+    if (sync) this.sync = (key, options) => sync(this.#key(key), options);
     if (!abortUploads) return;
     this.abortUploads = (below, age, { only, ...options } = {}) =>
       abortUploads(prefix + below, age, { ...options, only: only && ((key) => only(key.slice(prefix.length))) });

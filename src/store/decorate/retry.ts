@@ -3,7 +3,7 @@ import type { Env } from "../../env/index.js";
 import { type BatchWeaveError, isBatchWeaveError } from "../../errors.js";
 import { copyBody } from "../body.js";
 import type { CallOptions, ObjectStore } from "../object-store.js";
-import { withUploads } from "./uploads.js";
+import { withOptionalCalls } from "./optional-calls.js";
 
 /** Settings of {@link withRetry}. */
 export interface RetrySettings {
@@ -84,7 +84,7 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
   };
 
   return {
-    ...withUploads(store, attempt),
+    ...withOptionalCalls(store, attempt),
     uri: store.uri,
     create: (key, body, options) => store.create(key, body, options),
     put: (key, body, options) => attempt(() => store.put(key, body, options), options),

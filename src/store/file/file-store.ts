@@ -159,13 +159,23 @@ export class FileStore implements ObjectStore {
       throw fileError(e, "create", path);
     }
     const tidied = temp.drop();
-    if (outcome === "created")
+    const verdict = outcome;
+    // Also a name that was there: whoever made it, an earlier try of this very create perhaps, may not have synced it.
+    if (verdict !== "unknown")
       outcome = await this.#directories.sync(dirname(path)).then(
-        () => "created",
+        () => verdict,
         () => "unknown" as const,
       );
     await tidied;
     return outcome;
+  }
+
+  async sync(key: string, options?: CallOptions): Promise<void> {
+    const path = this.#path(key);
+    options?.signal?.throwIfAborted();
+    await this.#directories.sync(dirname(path)).catch((e) => {
+      throw fileError(e, "sync", path);
+    });
   }
 
   async put(key: string, body: Body, options?: WriteOptions): Promise<void> {
