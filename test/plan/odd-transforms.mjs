@@ -66,3 +66,13 @@ export function slowRefusal() {
   while (performance.now() < until);
   throw new Error("refuses slowly");
 }
+
+/** Counts how many of it run at a time, over all threads. @param {{ n: number }} value @param {{ crowd: Int32Array, ms?: number }} options */
+export async function crowd(value, { crowd, ms = 5 }) {
+  const now = Atomics.add(crowd, 0, 1) + 1;
+  for (let most = Atomics.load(crowd, 1); now > most; most = Atomics.load(crowd, 1))
+    Atomics.compareExchange(crowd, 1, most, now);
+  await new Promise((resolve) => setTimeout(resolve, ms));
+  Atomics.sub(crowd, 0, 1);
+  return { tokens: [value.n] };
+}

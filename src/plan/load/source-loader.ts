@@ -231,7 +231,7 @@ export class SourceLoader {
   #transform(group: readonly Pick<Slot, "item" | "before">[]): void {
     const readable = group.map(({ item }) => item).filter((item) => item.raw);
     const inputs = readable.map((item) => ({ source: this.#source.name, id: item.id, value: item.raw?.value }));
-    const outputs = this.#pool.run(this.#chain, inputs);
+    const outputs = this.#pool.run(this.#chain, inputs, this.#source.settings.inFlightMax);
     outputs.catch(() => {});
     for (const { item, before } of group) {
       const { fault } = item;
@@ -251,7 +251,7 @@ export class SourceLoader {
     for (; output.error !== undefined && !output.setup && attempt < attempts; attempt++, delayMs *= 2) {
       await this.#env.sleep(delayMs);
       const input = { source: this.#source.name, id: item.id, value: item.raw?.value };
-      output = (await this.#pool.run(this.#chain, [input]))[0] as ChainOutput;
+      output = (await this.#pool.run(this.#chain, [input], this.#source.settings.inFlightMax))[0] as ChainOutput;
     }
     if (output.setup) throw stopForSetup(this.#source.name, output.setup, output.error as string);
     if (output.error !== undefined) return { fault: this.#leaveOut(item.id, "transform", output.error, attempt) };

@@ -6,6 +6,7 @@ import { Worker } from "node:worker_threads";
 import { BatchWeaveError, type Env } from "../../index.js";
 import type { Transform } from "./transform.js";
 import { type ChainInput, type ChainOutput, runChain } from "./transform-chain.js";
+import { type TransformPortion, TransformQueue, type TransformTask } from "./transform-queue.js";
 import type { StrayFailure, WorkerTask } from "./transform-worker.js";
 
 /** Limits of a {@link TransformPool}. */
@@ -20,24 +21,13 @@ export interface TransformPoolSettings {
   readonly growthBytesMax?: number | undefined;
 }
 
-interface Task {
-  readonly chain: readonly Transform[];
-  readonly inputs: readonly ChainInput[];
-  readonly outputs: (ChainOutput | undefined)[];
-  readonly resolve: (outputs: ChainOutput[]) => void;
-  readonly reject: (error: unknown) => void;
-  /** Indices still without an output. */
-  left: number[];
-}
-
 interface Thread {
   readonly worker: Worker;
   readonly progress: Int32Array;
-  task: Task | undefined;
-  /** Groups it has finished. */
+  portion: TransformPortion | undefined;
+  /** Portions it has finished. */
   done: number;
-  /** Which samples of the task are running, and what was last seen of its progress. */
-  running: number[];
+  /** What was last seen of its progress. */
   seen: { readonly begun: number; readonly count: number; readonly atMs: number; readonly rss: number };
 }
 
@@ -60,7 +50,9 @@ export class TransformPool implements AsyncDisposable {
   readonly #growthBytesMax: number;
   readonly #workerUrl: URL;
   readonly #threads = new Set<Thread>();
-  readonly #queue: Task[] = [];
+  readonly #queue: TransformQueue;
+  /** Transforms on the calling thread: how many samples of a source are in them, and who waits for a turn. */
+  readonly #inline = new Map<string, { samples: number; readonly waiting: (() => void)[] }>();
   #yieldedMs = 0;
   #watching = false;
   #closed = false;
@@ -72,6 +64,7 @@ export class TransformPool implements AsyncDisposable {
   ) {
     this.#env = env;
     this.#threadsMax = settings.threads ?? 2;
+    this.#queue = new TransformQueue(this.#threadsMax);
     this.#timeoutMs = settings.timeoutMs ?? 60_000;
     this.#heapMiBMax = settings.heapMiBMax ?? 512;
     this.#growthBytesMax = settings.growthBytesMax ?? 4 * 2 ** 30;
@@ -83,19 +76,40 @@ export class TransformPool implements AsyncDisposable {
     return this.#threads.size;
   }
 
-  /** Runs a group of samples through a chain. One output per input, in order; a failed one has `error`. */
-  async run(chain: readonly Transform[], inputs: readonly ChainInput[]): Promise<ChainOutput[]> {
-    if (chain.length === 0 || this.#threadsMax === 0) {
+  /**
+   * Runs a group of samples of one source through a chain. One output per input, in order; a failed one has `error`. `inFlightMax`: samples of
+   * that source in transforms at a time, over all calls.
+   */
+  async run(
+    chain: readonly Transform[],
+    inputs: readonly ChainInput[],
+    inFlightMax: number = Number.POSITIVE_INFINITY,
+  ): Promise<ChainOutput[]> {
+    if (chain.length === 0 || this.#threadsMax === 0 || inputs.length === 0) {
       const outputs: ChainOutput[] = [];
-      for (const input of inputs) outputs.push(await runChain(chain, input));
+      for (const input of inputs) outputs.push(await this.#runInline(chain, input, inFlightMax));
       await this.#yield();
       return outputs;
     }
     return await new Promise((resolve, reject) => {
       const outputs = inputs.map(() => undefined);
-      this.#queue.push({ chain, inputs, outputs, resolve, reject, left: inputs.map((_, i) => i) });
+      const waiting = inputs.map((_, i) => i);
+      this.#queue.push({ chain, inputs, outputs, resolve, reject, waiting, left: inputs.length }, inFlightMax);
       this.#pump();
     });
+  }
+
+  async #runInline(chain: readonly Transform[], input: ChainInput, inFlightMax: number): Promise<ChainOutput> {
+    const turns = this.#inline.get(input.source) ?? { samples: 0, waiting: [] };
+    this.#inline.set(input.source, turns);
+    while (turns.samples >= inFlightMax) await new Promise<void>((resolve) => turns.waiting.push(resolve));
+    turns.samples++;
+    try {
+      return await runChain(chain, input);
+    } finally {
+      turns.samples--;
+      turns.waiting.shift()?.();
+    }
   }
 
   /** Transforms on the calling thread may leave it no turn for anything else, such as a signal: now and then they let go. */
@@ -106,10 +120,12 @@ export class TransformPool implements AsyncDisposable {
   }
 
   #pump(): void {
-    while (this.#queue.length > 0 && !this.#closed) {
-      const idle = [...this.#threads].find((thread) => thread.task === undefined);
+    while (!this.#closed) {
+      const idle = [...this.#threads].find((thread) => thread.portion === undefined);
       if (!idle && this.#threads.size >= this.#threadsMax) return;
-      this.#start(idle ?? this.#spawn(), this.#queue.shift() as Task);
+      const portion = this.#queue.next();
+      if (!portion) return;
+      this.#start(idle ?? this.#spawn(), portion);
     }
   }
 
@@ -122,9 +138,8 @@ export class TransformPool implements AsyncDisposable {
     const thread: Thread = {
       worker,
       progress: new Int32Array(shared),
-      task: undefined,
+      portion: undefined,
       done: 0,
-      running: [],
       seen: { begun: -1, count: -1, atMs: 0, rss: 0 },
     };
     worker.on("message", (message: ChainOutput[] | StrayFailure) => {
@@ -146,19 +161,20 @@ export class TransformPool implements AsyncDisposable {
     return thread;
   }
 
-  #start(thread: Thread, task: Task): void {
-    thread.task = task;
-    thread.running = task.left;
+  #start(thread: Thread, portion: TransformPortion): void {
+    const { task, indices } = portion;
+    thread.portion = portion;
     Atomics.store(thread.progress, 0, 0);
     const count = Atomics.load(thread.progress, 1);
     thread.seen = { begun: count, count, atMs: this.#env.monotonic(), rss: process.memoryUsage.rss() };
-    const inputs = task.left.map((i) => task.inputs[i] as ChainInput);
+    const inputs = indices.map((i) => task.inputs[i] as ChainInput);
     try {
       thread.worker.postMessage({ chain: task.chain, inputs } satisfies WorkerTask);
     } catch (cause) {
-      thread.task = undefined;
+      thread.portion = undefined;
       const names = task.chain.map((step) => step.name).join(", ");
-      task.reject(
+      this.#fail(
+        portion,
         new BatchWeaveError(
           "INVALID_ARGUMENT",
           `A sample or the options of ${names} cannot be sent to a worker thread: functions and handles cannot travel.`,
@@ -171,46 +187,53 @@ export class TransformPool implements AsyncDisposable {
     void this.#watch();
   }
 
+  #fail(portion: TransformPortion, error: BatchWeaveError): void {
+    this.#queue.release(portion);
+    this.#queue.drop(portion.task);
+    portion.task.reject(error);
+  }
+
   #finish(thread: Thread, outputs: ChainOutput[]): void {
-    const { task, running } = thread;
-    if (!task) return;
-    thread.task = undefined;
+    const { portion } = thread;
+    if (!portion) return;
+    thread.portion = undefined;
     thread.done++;
-    running.forEach((i, k) => {
-      task.outputs[i] = outputs[k];
+    const ms = outputs.reduce((sum, output) => sum + output.ms, 0) / outputs.length;
+    this.#queue.release(portion, { ms });
+    portion.indices.forEach((i, k) => {
+      this.#put(portion.task, i, outputs[k] as ChainOutput);
     });
-    task.resolve(task.outputs as ChainOutput[]);
     this.#pump();
   }
 
-  /** A thread is gone, or must go: the sample it was at is to blame, the others of its group run again elsewhere. */
+  #put(task: TransformTask, i: number, output: ChainOutput): void {
+    task.outputs[i] = output;
+    if (--task.left === 0) task.resolve(task.outputs as ChainOutput[]);
+  }
+
+  /** A thread is gone, or must go: the sample it was at is to blame, the others of its portion run again elsewhere. */
   #lose(thread: Thread, reason: string): void {
     if (!this.#threads.delete(thread)) return;
     void thread.worker.terminate();
-    const { task, running } = thread;
-    thread.task = undefined;
+    const { portion } = thread;
+    thread.portion = undefined;
     if (this.#closed) return;
-    const hasBegun = task !== undefined && Atomics.load(thread.progress, 1) !== thread.seen.begun;
+    const hasBegun = portion !== undefined && Atomics.load(thread.progress, 1) !== thread.seen.begun;
     if (!hasBegun && thread.done > 0) {
       // Something that an earlier transform started and did not wait for: its sample is through, and nobody's else is to blame.
       warnOfStray(reason);
-      if (task) this.#queue.unshift(task);
-      this.#pump();
-      return;
+      if (portion) this.#queue.release(portion, { again: portion.indices });
+    } else if (portion && !hasBegun) {
+      const names = portion.task.chain.map((step) => step.name).join(", ");
+      const message = `A thread for transforms could not begin its work: it ${reason}. Check the modules of ${names}.`;
+      this.#fail(portion, new BatchWeaveError("INVALID_ARGUMENT", message));
+    } else if (portion) {
+      const { task, indices } = portion;
+      const culprit = indices[Math.min(Atomics.load(thread.progress, 0), indices.length - 1)] as number;
+      const names = task.chain.map((step) => step.name).join(" > ");
+      this.#queue.release(portion, { again: indices.filter((i) => i !== culprit) });
+      this.#put(task, culprit, { error: `${names} ${reason}`, ms: 0, bytes: [] });
     }
-    if (!task) return;
-    if (!hasBegun) {
-      const message = `A thread for transforms could not begin its work: it ${reason}. Check the modules of ${task.chain.map((step) => step.name).join(", ")}.`;
-      task.reject(new BatchWeaveError("INVALID_ARGUMENT", message));
-      return;
-    }
-    const at = Math.min(Atomics.load(thread.progress, 0), running.length - 1);
-    const culprit = running[at] as number;
-    const names = task.chain.map((step) => step.name).join(" > ");
-    task.outputs[culprit] = { error: `${names} ${reason}`, ms: 0, bytes: [] };
-    task.left = running.filter((i) => i !== culprit);
-    if (task.left.length === 0) task.resolve(task.outputs as ChainOutput[]);
-    else this.#queue.unshift(task);
     this.#pump();
   }
 
@@ -219,9 +242,9 @@ export class TransformPool implements AsyncDisposable {
     if (this.#watching) return;
     this.#watching = true;
     try {
-      while (!this.#closed && [...this.#threads].some((thread) => thread.task)) {
+      while (!this.#closed && [...this.#threads].some((thread) => thread.portion)) {
         await this.#env.sleep(Math.min(250, this.#timeoutMs / 4));
-        for (const thread of [...this.#threads]) if (thread.task) this.#look(thread);
+        for (const thread of [...this.#threads]) if (thread.portion) this.#look(thread);
       }
     } finally {
       this.#watching = false;
@@ -246,6 +269,7 @@ export class TransformPool implements AsyncDisposable {
     this.#threads.clear();
     await Promise.all(threads.map(({ worker }) => worker.terminate()));
     const closed = new BatchWeaveError("CLOSED", "The transform pool was closed while samples were in it.");
-    for (const task of [...this.#queue, ...threads.flatMap((thread) => thread.task ?? [])]) task.reject(closed);
+    const running = threads.flatMap(({ portion }) => portion?.task ?? []);
+    for (const task of [...this.#queue.clear(), ...running]) task.reject(closed);
   }
 }

@@ -197,7 +197,7 @@ export class LanePlanner {
           id: samples[i]?.meta.id as string,
           value: samples[i]?.value,
         }));
-        const results = await orAborted(pool.run(chain, inputs), signal);
+        const results = await orAborted(pool.run(chain, inputs, source.settings.inFlightMax), signal);
         const first = transforms.findIndex(({ at }) => at === "constructor");
         results.forEach((output, k) => {
           outputs[members[k] as number] = output;

@@ -26,7 +26,7 @@ export interface SourceSettings extends FaultPolicy {
   readonly windowBytesMax?: number | undefined;
   /** What is done to a sample, in order. */
   readonly transforms?: readonly Transform[] | undefined;
-  /** Samples that may be in transforms at a time. Default: as many as the pool takes. */
+  /** Samples of this source in transforms at a time, over all lanes of a process. Default: as many as threads take, in turn with other sources. */
   readonly inFlightMax?: number | undefined;
 }
 
