@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Mapping
+from pathlib import Path
+from typing import Any, Callable, Mapping
 
 from .consumer.consumer import Consumer
 from .consumer.mesh import resolve_mesh
@@ -13,10 +14,11 @@ from .format.keys import BATCH_PREFIX, BOUNDARY_PREFIX, INDEX_PREFIX, INTENT_PRE
 from .format.manifest import CELLS_MAX, LANES_MAX, STATE_AT, STATE_EPOCH, STATE_SEQ, Manifest, NamespaceSpec, decode_namespace
 from .format.stored_json import seal_json
 from .lifecycle.checkpoints import DEFAULT_GROUP, Checkpoint, commit_max_lag, live_checkpoints, register_checkpoint, release_checkpoint
+from .lifecycle.pins import confirm_pins
 from .log.log import Log
 from .log.stage import lane_number, seq_in_log
 from .producer.producer import Producer
-from .store.object_store import RetryingStore, Store, open_store
+from .store.object_store import RetryingStore, Store, open_store, path_of_file_uri
 
 #: Producers whose last commit is looked up.
 _DETAIL_MAX = 64
@@ -135,8 +137,11 @@ def _open_backend(uri: str, **settings: Any) -> Store:
 
 
 def _handle(uri: str, store: Store, spec: NamespaceSpec, settings: dict[str, Any]) -> Namespace:
-    log = Log(store, spec, lambda origin: _open_backend(origin, **settings))
-    log.head.newest()
+    def open_other(place: str) -> Store:
+        return _open_backend(place, **settings)
+
+    log = Log(store, spec, open_other)
+    confirm_pins(spec, log.head.newest().trim, open_other)
     return Namespace(uri, log)
 
 
@@ -175,6 +180,8 @@ def create_namespace(
     backend = store or _open_backend(uri, **settings)
     if backend.get(NAMESPACE_KEY) is None:
         _assert_empty(uri, backend)
+        if store is None:
+            _assert_outside(uri, lambda place: _open_backend(place, **settings))
         if store is None and not uri.startswith("file:"):
             from .store.probe import assert_safe
 
@@ -200,6 +207,28 @@ def create_namespace(
             {"uri": uri},
         )
     return _handle(uri, backend, spec, settings)
+
+
+#: Folders of a namespace's own objects.
+_OWN_PREFIXES = (MANIFEST_PREFIX, BOUNDARY_PREFIX, INDEX_PREFIX, BATCH_PREFIX, INTENT_PREFIX, "probe/")
+
+
+def _assert_outside(uri: str, open_other: Callable[[str], Store]) -> None:
+    """Refuses a place among another namespace's own objects: deleting that one would delete this one."""
+    is_file = uri[:5].lower() == "file:"
+    # Of a folder its path decides, however it is written.
+    segments = path_of_file_uri(uri).split("/") if is_file else uri.split("/")
+    for i in range(2 if is_file else 3, len(segments)):
+        if f"{segments[i]}/" not in _OWN_PREFIXES:
+            continue
+        above = "/".join(segments[:i])
+        outer = Path(above).as_uri() if is_file else above
+        if open_other(outer).get(NAMESPACE_KEY) is not None:
+            raise BatchWeaveError(
+                "NOT_EMPTY",
+                f"{uri} lies among the objects of the namespace at {outer}. Choose a place beside it.",
+                {"uri": uri, "outer": outer},
+            )
 
 
 def _shape(rows: int, chunks: int, order: dict[str, Any]) -> str:

@@ -7,7 +7,7 @@
  *
  * A confirmed pin whose fork is absent belongs to a fork that was deleted, since a uuid is never created twice.
  */
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
 import type { NamespaceSpec, NodeRef, Origin } from "../format/index.js";
 import {
   firstOwnStep,
@@ -81,19 +81,29 @@ export async function commitUnpin(log: Log, fork: string, unconfirmed: boolean, 
 export async function confirmPins(spec: NamespaceSpec, openLog: OpenLog, options?: CallOptions): Promise<void> {
   for (const { uri, uuid } of spec.fork?.origins ?? []) {
     const log = await openLog(uri, uuid, options);
-    if ((await log.head.jump(options)).pins.get(spec.uuid)?.confirmed) continue;
-    const { result } = await log.commit<undefined, "done" | "staged" | "gone">(
-      {
-        by: "confirm fork",
-        stage: (draft) => {
-          const outcome = stageConfirmation(draft, spec.uuid);
-          return { done: outcome !== "staged", result: outcome };
-        },
-      },
-      { signal: options?.signal, fresh: true },
-    );
-    if (result === "gone") throw pinGone(spec.uuid, uri);
+    const pin = (await log.head.jump(options)).pins.get(spec.uuid);
+    if (pin?.confirmed) continue;
+    try {
+      if ((await commitConfirmation(log, spec.uuid, options)) === "gone") throw pinGone(spec.uuid, uri);
+    } catch (error) {
+      // Whoever may only read relies on the pin as it is: nobody removes it while the fork stands.
+      if (!pin || !isBatchWeaveError(error, "STORE_DENIED")) throw error;
+    }
   }
+}
+
+async function commitConfirmation(log: Log, fork: string, options?: CallOptions): Promise<"done" | "staged" | "gone"> {
+  const { result } = await log.commit<undefined, "done" | "staged" | "gone">(
+    {
+      by: "confirm fork",
+      stage: (draft) => {
+        const outcome = stageConfirmation(draft, fork);
+        return { done: outcome !== "staged", result: outcome };
+      },
+    },
+    { signal: options?.signal, fresh: true },
+  );
+  return result;
 }
 
 /** Whether a fork still reads anything of its ancestors: until it has trimmed all that it inherited. */

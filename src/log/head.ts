@@ -186,7 +186,7 @@ export class Head {
       (await this.#store.getRange(manifestKey(asVersion(version)), 0, 1, options)) !== undefined;
     let low: number = from;
     let stride = 8 * listPageMax;
-    while (await exists(low + stride)) {
+    while (Number.isSafeInteger(low + stride) && (await exists(low + stride))) {
       low += stride;
       stride *= 8;
     }

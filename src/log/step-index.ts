@@ -57,14 +57,20 @@ export class StepIndex {
   async locate(manifest: Manifest, step: Step, options?: CallOptions): Promise<BatchPlace> {
     const { trim, end } = manifest.steps;
     if (step < trim || step >= end) throw outside(manifest, step);
+    const place = await this.#find(manifest, step, options);
+    // Only a step that was trimmed before its fork was made has no objects.
+    if (place.descriptor.extents.length === 0)
+      corrupt(this.#store.uri, `step ${step} is promised, and no batch is there`, { step });
+    return place;
+  }
+
+  async #find(manifest: Manifest, step: Step, options?: CallOptions): Promise<BatchPlace> {
+    if (step >= manifest.tail.start)
+      return await this.#place(manifest.tail.batches[step - manifest.tail.start] as Descriptor);
+    const inherited = this.#inherited(step);
+    if (inherited) return await this.#locateInherited(inherited, step, options);
     const own = { store: this.#store, namespace: this.#spec.uuid };
-    if (step < manifest.tail.start) {
-      const inherited = this.#inherited(step);
-      if (inherited) return await this.#locateInherited(inherited, step, options);
-      const descriptor = await this.#descend(own, manifest, step, options);
-      return await this.#place(descriptor);
-    }
-    return await this.#place(manifest.tail.batches[step - manifest.tail.start] as Descriptor);
+    return await this.#place(await this.#descend(own, manifest, step, options));
   }
 
   /** Reads and checks an index object of this namespace or an ancestor. */

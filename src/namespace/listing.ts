@@ -1,8 +1,18 @@
 /** Finding namespaces below a URI. Reads only. */
+import { pathToFileURL } from "node:url";
 import { type Env, systemEnv } from "../env/index.js";
 import { isBatchWeaveError } from "../errors.js";
 import { decodeNamespace, type Grid, namespaceKey, type Order } from "../format/index.js";
-import { type CallOptions, type ObjectStore, openStore, type StoreSettings, withRetry } from "../store/index.js";
+import {
+  type CallOptions,
+  foldersHolding,
+  type ObjectStore,
+  openStore,
+  pathOfFileUri,
+  type StoreSettings,
+  withRetry,
+} from "../store/index.js";
+import { ownPrefixes } from "./open.js";
 
 /** A namespace that was found below a URI. `problem` is set when it cannot be read. */
 export interface NamespaceListing {
@@ -21,37 +31,65 @@ export interface ListNamespacesOptions extends CallOptions {
   readonly storeSettings?: StoreSettings | undefined;
 }
 
-/** Keys inside a namespace. The last of its folders, `manifest/`, comes right before `namespace.json` in byte order. */
-const insideNamespace =
-  /^(.*?)(?:^|\/)(?:batch\/[0-9a-f]{2}\/\d{20}\/|(?:boundary|manifest)\/\d{20}\.json$|index\/\d{20}-|intent\/[0-9a-f]+\/)/;
-
-/** Namespaces at or below a URI. Skips over their contents: two requests for each, however many objects it has. */
+/** Namespaces at or below a URI, every one that {@link createNamespace} can make there. Their contents are skipped, however many objects they have. */
 export async function* listNamespaces(
   uri: string,
   options: ListNamespacesOptions = {},
 ): AsyncGenerator<NamespaceListing> {
-  const env = options.env ?? systemEnv;
-  const store = options.store ?? withRetry(await openStore(uri, options.storeSettings, env), env);
-  const { signal } = options;
-  let startAfter = "";
-  for (;;) {
+  const { env = systemEnv, signal, storeSettings } = options;
+  const open = async (at: string): Promise<ObjectStore> => withRetry(await openStore(at, storeSettings, env), env);
+  if (options.store || !/^file:/i.test(uri)) {
+    yield* listInStore(uri, options.store ?? (await open(uri)), signal);
+    return;
+  }
+  const closed = ownPrefixes.map((prefix) => prefix.slice(0, -1));
+  for await (const folder of foldersHolding(pathOfFileUri(uri), namespaceKey, closed, signal)) {
+    const at = pathToFileURL(folder).href;
+    yield await readListing(at, await open(at), namespaceKey, signal);
+  }
+}
+
+async function* listInStore(
+  uri: string,
+  store: ObjectStore,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<NamespaceListing> {
+  const known = new Map<string, boolean>();
+  const isNamespace = async (folder: string): Promise<boolean> => {
+    const found =
+      known.get(folder) ?? (await store.getRange(`${folder}${namespaceKey}`, 0, 1, { signal })) !== undefined;
+    known.set(folder, found);
+    return found;
+  };
+  for (let startAfter = ""; ; ) {
     const page = await store.list("", { startAfter, signal, limit: 100 });
     let skipped = false;
     for (const { key } of page.objects) {
       startAfter = key;
-      if (key === namespaceKey || key.endsWith(`/${namespaceKey}`)) {
-        yield await readListing(uri, store, key, signal);
-        continue;
-      }
-      const folder = insideNamespace.exec(key)?.[1];
-      if (folder === undefined) continue;
-      // "0" follows "/" in byte order, so this is behind everything in the folder and before namespace.json.
-      startAfter = `${folder === "" ? "" : `${folder}/`}manifest0`;
+      if (key === namespaceKey || key.endsWith(`/${namespaceKey}`)) yield await readListing(uri, store, key, signal);
+      const own = await ownFolder(key, isNamespace);
+      if (own === undefined) continue;
+      // "0" follows "/" in byte order, so this is behind everything in the folder.
+      startAfter = `${own}0`;
       skipped = true;
       break;
     }
     if (!skipped && !page.more) return;
   }
+}
+
+/** The folder of a namespace's own objects that a key lies in. One that only looks like it may hold namespaces. */
+async function ownFolder(key: string, isNamespace: (folder: string) => Promise<boolean>): Promise<string | undefined> {
+  const segments = key.split("/");
+  for (let i = 0; i < segments.length - 1; i++) {
+    if (!ownPrefixes.includes(`${segments[i]}/`)) continue;
+    const folder = segments
+      .slice(0, i)
+      .map((segment) => `${segment}/`)
+      .join("");
+    if (await isNamespace(folder)) return folder + segments[i];
+  }
+  return undefined;
 }
 
 async function readListing(

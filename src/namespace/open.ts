@@ -1,4 +1,5 @@
 /** Creating, opening and deleting namespaces: where a URI becomes a store, a log and a handle. */
+import { pathToFileURL } from "node:url";
 import { type Env, systemEnv } from "../env/index.js";
 import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
 import {
@@ -22,6 +23,7 @@ import {
   assertSafe,
   type ObjectStore,
   openStore,
+  pathOfFileUri,
   probeStore,
   type RetrySettings,
   type StoreObserver,
@@ -56,7 +58,14 @@ export interface NamespaceSettings {
 }
 
 /** Manifests last: until they go, a producer that is still running finds the closed head and stops. */
-const deletePrefixes = ["probe/", intentPrefix, indexPrefix, batchPrefix, manifestPrefix, boundaryPrefix];
+export const ownPrefixes: readonly string[] = [
+  "probe/",
+  intentPrefix,
+  indexPrefix,
+  batchPrefix,
+  manifestPrefix,
+  boundaryPrefix,
+];
 
 const hex = (n: number, digits: number): string => n.toString(16).padStart(digits, "0");
 const hashFolders = [
@@ -70,12 +79,8 @@ async function assertOutside(
   openOther: (uri: string) => Promise<ObjectStore>,
   signal: AbortSignal | undefined,
 ): Promise<void> {
-  const segments = uri.split("/");
-  // The first three are the scheme and the host or bucket.
-  for (let i = 3; i < segments.length; i++) {
-    if (!deletePrefixes.includes(`${segments[i]}/`)) continue;
-    const outer = segments.slice(0, i).join("/");
-    const bytes = outer === "file://" ? undefined : await (await openOther(outer)).get(namespaceKey, { signal });
+  for (const outer of outerPlaces(uri)) {
+    const bytes = await (await openOther(outer)).get(namespaceKey, { signal });
     if (!bytes) continue;
     throw new BatchWeaveError(
       "NOT_EMPTY",
@@ -83,6 +88,18 @@ async function assertOutside(
       { uri, outer },
     );
   }
+}
+
+/** Places above `uri` in whose own folders it would lie, were they namespaces. Of a folder its path decides, however it is written. */
+function outerPlaces(uri: string): string[] {
+  const isFile = /^file:/i.test(uri);
+  const segments = isFile ? pathOfFileUri(uri).split("/") : uri.split("/");
+  return segments.flatMap((segment, i) => {
+    // The first ones are the root, or the scheme and the bucket.
+    if (i < (isFile ? 2 : 3) || !ownPrefixes.includes(`${segment}/`)) return [];
+    const outer = segments.slice(0, i).join("/");
+    return [isFile ? pathToFileURL(outer).href : outer];
+  });
 }
 
 interface Backend {
@@ -191,7 +208,7 @@ export async function settleCreate(
 }
 
 async function assertEmpty(uri: string, store: ObjectStore, signal: AbortSignal | undefined): Promise<void> {
-  for (const prefix of deletePrefixes.slice(1)) {
+  for (const prefix of ownPrefixes.slice(1)) {
     const { objects } = await store.list(prefix, { limit: 1, signal });
     const leftover = objects[0];
     if (!leftover) continue;
@@ -305,7 +322,7 @@ export async function deleteNamespace(uri: string, options: DeleteOptions = {}):
   const spec = await specToDelete(uri, backend, options);
   let deleted = (await store.getRange(namespaceKey, 0, 1, { signal })) ? 1 : 0;
   await store.delete([namespaceKey], { signal });
-  for (const prefix of deletePrefixes) {
+  for (const prefix of ownPrefixes) {
     for (;;) {
       const page = await store.list(prefix, { signal });
       if (page.objects.length === 0) break;

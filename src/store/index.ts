@@ -21,7 +21,13 @@ export {
   withPrefix,
   withRetry,
 } from "./decorate/index.js";
-export { type Durability, type FileStore, type FileStoreSettings, openFileStore } from "./file/index.js";
+export {
+  type Durability,
+  type FileStore,
+  type FileStoreSettings,
+  foldersHolding,
+  openFileStore,
+} from "./file/index.js";
 export type { GcsStoreSettings } from "./gcs/index.js";
 export { assertKey, isKey, isKeySegment, keyBytesMax } from "./key.js";
 export { MemoryStore } from "./memory.js";
@@ -38,4 +44,4 @@ export type {
 } from "./object-store.js";
 export { assertSafe, type ProbeCase, type ProbeReport, type ProbeSettings, probePrefix, probeStore } from "./probe.js";
 export type { S3Credentials, S3Encryption, S3StoreSettings } from "./s3/index.js";
-export { openStore, type StoreSettings } from "./uri.js";
+export { openStore, pathOfFileUri, type StoreSettings } from "./uri.js";

@@ -19,6 +19,7 @@ import {
   manifestKey,
   type NamespaceSpec,
   namespaceKey,
+  type Origin,
 } from "../../src/format/index.js";
 import { Draft } from "../../src/log/draft.js";
 import { stageCheckpoint } from "../../src/log/index.js";
@@ -326,6 +327,48 @@ function forkCases(): ConformanceCase[] {
     ...casesOf("fork", fork, views, { [uri]: origin.json() }),
     ...casesOf("fork whose origin is gone", fork, { step: step(3) }, { [uri]: {} }),
     ...casesOf("fork whose root is gone", fork, { step: step(3) }, { [uri]: withoutRoot }),
+    ...trimmedForkCases(origin, { uuid: foreign, uri, root: ref, ranges: [] }),
+  ];
+}
+
+/** Forks that were made above a trim: holes, ancestors that nobody needs any more, and an origin that nothing leads to. */
+function trimmedForkCases(origin: Builder, inherited: Origin): ConformanceCase[] {
+  const hole = { producer: "trimmed", epoch: 0, incarnation: "", seq: 0, base: 0, attempt: 0, extents: [] };
+  const shared = origin.manifest.tail.batches.slice(0, 2).map((d) => ({ ...d, origin: 0 }));
+  const build = (trim: number, change: Partial<Origin> = {}, batches: unknown[] = [hole, ...shared]): Builder => {
+    const tail = { start: 64 as never, batches: batches as Descriptor[] };
+    const fork = { origins: [{ ...inherited, ...change }], tail, trim: trim as never };
+    const builder = new Builder({ grid: { rows: 1, chunks: 1 }, fork });
+    return builder
+      .open("own")
+      .append("own", 70)
+      .commit((draft) => stageClosing(draft, false));
+  };
+  const at = { [inherited.uri]: origin.json() };
+  const gone = { [inherited.uri]: {} };
+  // Its one shared step lies in the ancestor's tail and came from an ancestor of that one.
+  const through = new Builder({ uuid: foreign, grid: { rows: 1, chunks: 1 } });
+  const root = encodeRoot(foreign, { index: [], tail: { start: 0 as never, batches: shared } });
+  const ref = { base: asVersion(2), commitId: "rrrrrrrrrrrr", k: 0, check: crc32(root) };
+  through.objects.set(indexKey(ref.base, ref.commitId, ref.k), root);
+  const dropped = { root: ref, ranges: [{ at: 0 as never, count: 1, from: 0 as never }], via: [2 ** 53 - 1] };
+  return [
+    ...casesOf(
+      "fork above a hole",
+      build(65),
+      { head, shared: step(65), sealed: step(130), all: shares(rank(1, 0)) },
+      at,
+    ),
+    ...casesOf("fork that promises a hole", build(64), { step: step(64) }, at),
+    ...casesOf("fork that outlived its ancestor", build(67), { all: shares(rank(1, 0)) }, gone),
+    ...casesOf(
+      "fork through an origin that was dropped",
+      build(0, dropped, []),
+      { step: step(0) },
+      {
+        [inherited.uri]: through.json(),
+      },
+    ),
   ];
 }
 

@@ -26,6 +26,7 @@ class Draft:
         self.version = base.version + 1
         self.producers = dict(base.producers)
         self.checkpoints = dict(base.checkpoints)
+        self.pins = dict(base.pins)
         self.waiting = dict(base.waiting)
         self.trim = base.trim
         self.closed = base.closed
@@ -65,6 +66,7 @@ class Draft:
             "tail": {"start": self._tail_start, "batches": self._tail},
             "producers": self.producers,
             "checkpoints": self.checkpoints,
+            "pins": self.pins,
             "boundaryHint": known_boundary,
         }
         fields.pop("waiting", None)

@@ -17,6 +17,8 @@ from ..store.object_store import LIST_PAGE_MAX, Store
 
 _LOAD_ATTEMPTS_MAX = 100
 _RECENT_S = 1.0
+#: Listings in a row, two seconds of them, that show no manifest where there must be one.
+_ABSENCES_MAX = 20
 
 
 class BoundaryChain:
@@ -107,9 +109,10 @@ class Head:
     def load(self, is_probing: bool = True) -> Manifest:
         """Finds the head without earlier knowledge: LIST finds a candidate, a look vouches, probing makes it the head."""
         self.boundary.assert_intact()
+        absences = 0
         for attempt in range(_LOAD_ATTEMPTS_MAX):
             begun = time.monotonic()
-            candidate = self._candidate()
+            candidate, is_listed = self._candidate()
             manifest = genesis(self._spec) if candidate == 0 else self.read(candidate)
             if manifest is not None:
                 self.boundary.jump(manifest.boundary_hint)
@@ -118,6 +121,10 @@ class Head:
                     self._looked_at = begun
                     known = self._adopt(manifest)
                     return self._probe_forward() if is_probing else known
+            # Nothing at all above the boundary, where the head must be: a listing may be late, but not for long.
+            absences += not is_listed
+            if absences >= _ABSENCES_MAX:
+                break
             # Listed and then deleted, or a zombie below the boundary: list again.
             time.sleep(0.01 * attempt)
         raise BatchWeaveError(
@@ -195,17 +202,18 @@ class Head:
             if after.version == before.version:
                 return after
 
-    def _candidate(self) -> int:
+    def _candidate(self) -> tuple[int, bool]:
         known = self.known.version if self.known else 0
         floor = max(self.boundary.up_to, known)
         keys, more = self._store.list(MANIFEST_PREFIX, manifest_key(floor), LIST_PAGE_MAX)
-        last = _last_version(keys) or known
-        return self._gallop(last) if more else last
+        listed = _last_version(keys)
+        last = listed or known
+        return self._gallop(last) if more else last, listed is not None
 
     def _gallop(self, low: int) -> int:
         """Above the boundary versions are contiguous, so "exists" is monotone: growing strides, then halving."""
         stride = 8 * LIST_PAGE_MAX
-        while self._exists(low + stride):
+        while low + stride <= SAFE_INTEGER_MAX and self._exists(low + stride):
             low += stride
             stride *= 8
         high = low + stride

@@ -7,7 +7,7 @@ from typing import Any, Callable, NamedTuple, TypeVar
 from ..errors import BatchWeaveError, corrupt
 from ..flow.once import Once
 from ..format.checksum import crc32
-from ..format.keys import index_key
+from ..format.keys import EXTENTS, index_key
 from ..format.manifest import FANOUT, Manifest, NamespaceSpec, decode_node, decode_root, decode_segment, origin_of, steps_per_node
 from ..store.object_store import Store
 
@@ -40,6 +40,13 @@ class StepIndex:
         """The batch at `step`, which must be in [trim, end) of the verified manifest."""
         if not manifest.trim <= step < manifest.end:
             raise _outside(manifest, step)
+        place = self._find(manifest, step)
+        if not place.descriptor[EXTENTS]:
+            # Only a step that was trimmed before its fork was made has no objects.
+            raise corrupt(self._store.uri, f"step {step} is promised, and no batch is there", step=step)
+        return place
+
+    def _find(self, manifest: Manifest, step: int) -> BatchPlace:
         tail = manifest.tail
         if step >= tail["start"]:
             return self._place(tail["batches"][step - tail["start"]])

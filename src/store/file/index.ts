@@ -6,3 +6,4 @@
  * Promises: a create has one winner across processes; nobody sees part of a file; a crash leaves at most a temporary file, which is swept.
  */
 export { type Durability, type FileStore, type FileStoreSettings, openFileStore } from "./file-store.js";
+export { foldersHolding } from "./folders.js";
