@@ -55,6 +55,8 @@ export interface NamespaceSpec {
   readonly uuid: string;
   readonly grid: Grid;
   readonly order: Order;
+  /** Commit order: into how many parts the sources behind the log are divided, one producer (`part-<k>`) each. Absent: 1. Readers need not know. */
+  readonly parts?: number | undefined;
   /** Wall clock in ms; for people. */
   readonly created: number;
   /** Set on forks: where steps before the fork live, and the descriptors that did not fill a segment there. */
@@ -65,13 +67,16 @@ export interface NamespaceSpec {
 /** Lanes of a namespace at most. */
 export const lanesMax = 4_096;
 
-const knownFields: ReadonlySet<string> = new Set("format kind namespace grid order created fork crc32".split(" "));
+const knownFields: ReadonlySet<string> = new Set(
+  "format kind namespace grid order parts created fork crc32".split(" "),
+);
 
 export function encodeNamespace(spec: NamespaceSpec): Uint8Array {
   const fork = spec.fork && encodeFork(spec.fork);
   return sealJson("namespace", spec.uuid, {
     grid: spec.grid,
     order: spec.order,
+    ...(spec.parts === undefined ? {} : { parts: spec.parts }),
     created: spec.created,
     ...(fork ? { fork } : {}),
     ...spec.rest,
@@ -105,6 +110,7 @@ export function decodeNamespace(bytes: Uint8Array, where: string): NamespaceSpec
       chunks: asInteger(grid["chunks"], where, "grid.chunks"),
     },
     order: decodeOrder(f["order"], where),
+    ...(f["parts"] === undefined ? {} : { parts: asInteger(f["parts"], where, "parts") }),
     created: asInteger(f["created"], where, "created"),
     ...(f["fork"] === undefined ? {} : { fork: decodeFork(f["fork"], where) }),
     rest: unknownFields(f, knownFields, where),
@@ -112,6 +118,8 @@ export function decodeNamespace(bytes: Uint8Array, where: string): NamespaceSpec
   if (!isGrid(spec.grid)) corrupt(where, `its grid of ${spec.grid.rows} x ${spec.grid.chunks} is empty or too large`);
   if (spec.order.kind === "lanes" && (spec.order.lanes < 1 || spec.order.lanes > lanesMax))
     corrupt(where, `it has ${spec.order.lanes} lanes, and 1 to ${lanesMax} are possible`);
+  if (spec.parts !== undefined && (spec.parts < 1 || spec.parts > lanesMax))
+    corrupt(where, `it has ${spec.parts} parts, and 1 to ${lanesMax} are possible`);
   return spec;
 }
 
@@ -177,8 +185,15 @@ function decodeRanges(value: unknown, where: string): OriginRange[] {
 }
 
 /** Refuses settings that cannot be a namespace. */
-export function assertNamespaceSpec(spec: Pick<NamespaceSpec, "grid" | "order">): void {
+export function assertNamespaceSpec(spec: Pick<NamespaceSpec, "grid" | "order" | "parts">): void {
   assertGrid(spec.grid);
+  const { parts = 1 } = spec;
+  if (!Number.isSafeInteger(parts) || parts < 1 || parts > lanesMax || (parts > 1 && spec.order.kind !== "commit"))
+    throw new BatchWeaveError(
+      "INVALID_ARGUMENT",
+      `parts must be a whole number from 1 to ${lanesMax}, and goes with order "commit"; with lanes, lanes are the parts.`,
+      { parts },
+    );
   if (spec.order.kind === "commit") return;
   if (
     spec.order.kind === "lanes" &&

@@ -94,7 +94,7 @@ async function pinAncestors(
 ): Promise<NamespaceSpec> {
   const { parent, target, env, openLog, signal } = parts;
   const { log } = parent;
-  const { grid, order } = log.spec;
+  const { grid, order, parts: divided } = log.spec;
   const { manifest, plan, at, root } = await pinParent(parts, settings, uuid, pinned);
   const builder = new OriginBuilder(log.spec, parent.uri, plan, root);
   const tail = await readTail(log, manifest, plan, builder, signal);
@@ -115,7 +115,8 @@ async function pinAncestors(
     ancestors: planAncestors(log.spec, parent.uri, plan, at),
     ...(settings.producers === "inherit" ? { tables: await inheritTables(parts, manifest, at, uuid) } : {}),
   };
-  return { uuid, grid, order, created: Math.floor(env.now()), fork, rest: {} };
+  const parted = divided === undefined ? {} : { parts: divided };
+  return { uuid, grid, order, ...parted, created: Math.floor(env.now()), fork, rest: {} };
 }
 
 interface PinnedParent {

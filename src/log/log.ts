@@ -178,6 +178,26 @@ export class Log {
     return { holder, ...(await this.#resume(holder, state, options)) };
   }
 
+  /** Where a producer stands, without opening it; undefined when there is none of this id. A moment later it may have moved on. */
+  async peek(id: string, options: CallOptions = {}): Promise<{ seq: number; resumePoint: unknown } | undefined> {
+    for (let attempt = 0; ; attempt++) {
+      const head = await this.head.jump(options);
+      const state = head.producers.get(id);
+      const silent = state ? undefined : await this.#findSilent(head, id, options);
+      if (silent) {
+        const { resumePoint } = (await this.readTable(silent.table, options)).get(id) ?? {};
+        return { seq: silent.state.seq, resumePoint };
+      }
+      if (!state) return undefined;
+      try {
+        return { seq: state.seq, resumePoint: await this.readResumePoint(id, state, options) };
+      } catch (error) {
+        // Its next batch took the place of the last, which was reclaimed.
+        if (!isBatchWeaveError(error, "MISSING_OBJECT") || attempt >= 3) throw error;
+      }
+    }
+  }
+
   /** If the resume point is gone by now, the state moved on without us or the head names another place for it. */
   async #resume(
     holder: Holder,

@@ -34,7 +34,7 @@ import {
   type VerifySettings,
   verifyLog,
 } from "../lifecycle/index.js";
-import { type Log, laneNumber, type Takeover } from "../log/index.js";
+import { firstOwnStep, type Log, laneNumber, type Takeover } from "../log/index.js";
 import type { Metrics } from "../observe/index.js";
 import { Producer, type ProducerObserver, type ProducerSettings } from "../producer/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
@@ -121,6 +121,24 @@ export class Namespace {
 
   get order(): Order {
     return this.#log.spec.order;
+  }
+
+  /** Commit order: into how many parts the sources are divided. */
+  get parts(): number {
+    return this.#log.spec.parts ?? 1;
+  }
+
+  /** The first step that is this namespace's own: 0, or where it was forked. */
+  get firstOwnStep(): number {
+    return firstOwnStep(this.#log.spec);
+  }
+
+  /** Where a producer stands in the log, without opening it: its next seq and its resume point; undefined when there is none of this id. */
+  async producerState(
+    id: string,
+    options: CallOptions = {},
+  ): Promise<{ readonly seq: number; readonly resumePoint: unknown } | undefined> {
+    return await this.#log.peek(id, options);
   }
 
   /** Opens a producer id, fencing whoever held it, and reads its resume point. */

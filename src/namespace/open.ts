@@ -55,6 +55,8 @@ export interface NamespaceSettings {
   /** "commit" (default): steps in commit order. "lanes": `lanes` producers whose order is fixed. */
   readonly order?: "commit" | "lanes" | undefined;
   readonly lanes?: number | undefined;
+  /** Commit order: into how many parts the sources are divided, with a producer `part-<k>` each. Fixed, like the grid. Default 1, or as an existing one has it. */
+  readonly parts?: number | undefined;
 }
 
 /** Manifests last: until they go, a producer that is still running finds the closed head and stops. */
@@ -163,7 +165,7 @@ export async function createNamespace(
       `order must be "commit" or "lanes", not ${JSON.stringify(settings.order)}.`,
     );
   }
-  assertNamespaceSpec({ grid: settings.grid, order });
+  assertNamespaceSpec({ grid: settings.grid, order, parts: settings.parts });
   const backend = await openBackend(uri, options);
   const { store, env } = backend;
   const existing = await store.get(namespaceKey, { signal: options.signal });
@@ -177,6 +179,8 @@ export async function createNamespace(
       uuid: env.uuid(),
       grid: { rows: settings.grid.rows, chunks: settings.grid.chunks },
       order,
+      // One part is what every namespace has that does not say.
+      ...((settings.parts ?? 1) === 1 ? {} : { parts: settings.parts }),
       created: Math.floor(env.now()),
       rest: {},
     };
@@ -191,6 +195,7 @@ export async function createNamespace(
     );
   const spec = decodeNamespace(found, `${uri}/${namespaceKey}`);
   assertSameShape(uri, spec, settings.grid, order);
+  assertSameParts(uri, spec, settings.parts);
   return await handle(uri, backend, spec, options);
 }
 
@@ -239,6 +244,17 @@ function assertSameShape(uri: string, spec: NamespaceSpec, grid: Grid, order: Or
       found: { grid: spec.grid, order: spec.order },
       wanted: { grid, order },
     },
+  );
+}
+
+/** Producers that divide the sources in different ways would take samples twice and leave others out. */
+function assertSameParts(uri: string, { parts = 1 }: NamespaceSpec, wanted: number | undefined): void {
+  if (wanted === undefined || wanted === parts) return;
+  const known = parts === 1 ? "one part" : `${parts} parts, 0/${parts} to ${parts - 1}/${parts}`;
+  throw new BatchWeaveError(
+    "GRID_MISMATCH",
+    `${uri} divides its sources into ${known}, not ${wanted}: samples would be in it twice. The number of parts is fixed when a namespace is created. Use it as it is, or create another.`,
+    { uri, parts, wanted },
   );
 }
 

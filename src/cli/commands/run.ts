@@ -114,14 +114,15 @@ function readSettings({ args }: Call, { spec }: Pipeline): RunSettings {
     throw invalid("--lanes goes with order lanes; this pipeline writes in commit order. Use --part.");
   if (part !== undefined && isLanes)
     throw invalid("--part goes with commit order; this pipeline has lanes. Use --lanes.");
-  const [, index, count] = /^(\d{1,6})\/(\d{1,6})$/.exec(part ?? "0/1") ?? [];
-  if (index === undefined) throw invalid(`--part must be INDEX/COUNT, such as 0/2, not ${JSON.stringify(part)}.`);
+  const [, index, count] = /^(\d{1,6})\/(\d{1,6})$/.exec(part ?? "") ?? [];
+  if (part !== undefined && index === undefined)
+    throw invalid(`--part must be INDEX/COUNT, such as 0/2, not ${JSON.stringify(part)}.`);
   const interval = args.integer("interval");
   return {
     id: args.text("id"),
     uri: args.text("namespace"),
     lanes: lanes === undefined ? undefined : parseLanes(lanes),
-    part: isLanes ? undefined : { index: Number(index), count: Number(count) },
+    part: part === undefined ? undefined : { index: Number(index), count: Number(count) },
     steps: args.integer("steps", { min: 1 }),
     batchesMax: args.integer("batches"),
     close: !args.flag("no-close"),
@@ -156,12 +157,15 @@ export const command: Command = {
     "Runs the producers of a pipeline file: reads its sources, mixes, balances and packs, and writes batches until its steps are\ndone or its sources end. Killed and started again it goes on exactly where the log says it was: the batches are the same, bit\nfor bit. Several processes share the work by lanes (the log is then that of one) or, in commit order, by parts. When the log\nis complete it is closed and audited: every sample of the sources must be in it once.",
   positionals: ["PIPELINE"],
   options: {
-    id: { value: "ID", help: "Stable id of this producer (default p0). With lanes, a name for progress only." },
+    id: { value: "ID", help: "A name for progress (default p0). The log's producers are lanes or parts." },
     lanes: {
       value: "LIST",
       help: "Lanes this process holds, such as 0,2-3 (default: all). Whoever held them is fenced.",
     },
-    part: { value: "I/N", help: "Commit order: this producer's part of the sources (default 0/1)." },
+    part: {
+      value: "I/N",
+      help: "Commit order: the part of the sources that this process reads (default: all of them). Whoever held it is fenced.",
+    },
     namespace: { value: "URI", help: "Where to write, instead of where the pipeline says." },
     steps: { value: "N", help: "Steps after which the log is complete, instead of what the pipeline says." },
     batches: { value: "N", help: "Batches of this process at most." },

@@ -8,6 +8,8 @@ export interface SourceFigures {
   readonly source: string;
   readonly samples: number;
   readonly tokens: number;
+  /** Bytes read from its shards, compressed where they are, footers and all. */
+  readonly readBytes: number;
   /** As read, and as ready for planning. */
   readonly rawBytes: number;
   readonly readyBytes: number;
@@ -36,6 +38,7 @@ export class FigureCounter {
   readonly source: string;
   samples = 0;
   tokens = 0;
+  readBytes = 0;
   transformMs = 0;
   bufferedBytes = 0;
   bufferedBytesMost = 0;
@@ -72,6 +75,7 @@ export class FigureCounter {
       source: this.source,
       samples: this.samples,
       tokens: this.tokens,
+      readBytes: this.readBytes,
       rawBytes,
       readyBytes,
       expansion: rawBytes === 0 ? 1 : readyBytes / rawBytes,

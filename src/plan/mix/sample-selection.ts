@@ -67,6 +67,13 @@ class Collector {
   }
 }
 
+/** Whether none of these sources has a sample left. Those that have one ready are asked first: nothing is opened to find out. */
+async function areAtEnd(loaders: readonly SourceLoader[], signal: AbortSignal | undefined): Promise<boolean> {
+  const ready = [...loaders].sort((a, b) => b.buffered - a.buffered);
+  for (const loader of ready) if ((await loader.peek(signal)).meta !== undefined) return false;
+  return true;
+}
+
 /** Draws a fixed number of samples a step. State between batches: the mixer's credits, and draws that did not fit. */
 export class SampleSelector {
   readonly #parts: SelectionParts;
@@ -122,6 +129,11 @@ export class SampleSelector {
       }
     }
     return { ...pick(collector), decided, debt: left };
+  }
+
+  /** Whether no sample is left for `step` and all after it. */
+  async isOver(_step: number, signal: AbortSignal | undefined): Promise<boolean> {
+    return await areAtEnd(this.#parts.loaders, signal);
   }
 
   /** A source has ended: another of this step's takes its draw, in proportion, decided by the seed. */
@@ -202,6 +214,18 @@ export class FillSelector {
     // A restart reads rounded numbers, so a running selector goes on with rounded ones.
     void this.#mixer.behind;
     return { ...pick(collector), decided, debt: [] };
+  }
+
+  /** Whether no sample is left for `step`: of the sources that have a share there. */
+  async isOver(step: number, signal: AbortSignal | undefined): Promise<boolean> {
+    const { mix, names, loaders } = this.#parts;
+    // What a callback will say is not known: as long as any source has samples, it may want them.
+    if (mix.kind === "callback") return await areAtEnd(loaders, signal);
+    const shares = wholeShares(mix.weightsAt({ step, position: mixPosition(mix, step), metrics: {} }), names);
+    return await areAtEnd(
+      loaders.filter((_, i) => (shares[i] as number) > 0),
+      signal,
+    );
   }
 }
 

@@ -18,7 +18,7 @@ import { mixPosition, type Weights } from "../mix/mix-schedule.js";
 import { FillSelector, SampleSelector, type Selection, type SelectionParts } from "../mix/sample-selection.js";
 import type { ShardPool } from "../source/shard-pool.js";
 import { SourceCursor } from "../source/source-cursor.js";
-import { decodeLaneState, encodeLaneState, type LaneState } from "./lane-state.js";
+import { decodeLaneState, encodeLaneState, type LaneState, nextStepOf } from "./lane-state.js";
 import type { ResolvedPipeline } from "./pipeline.js";
 
 /** What is stored with each batch besides its slices: who looks at a batch finds how it came about. */
@@ -65,32 +65,45 @@ export interface LaneParts {
 /** Faults named in a batch's notes at most; lineage names them all. */
 const faultsNamedMax = 100;
 
+/** Where a lane goes on. */
+export interface LaneStart {
+  /** As its last batch left it. Default: the beginning of the sources. */
+  readonly resumePoint?: unknown;
+  /** The log it writes to: the producer's next seq, the log's first own step, and whether lanes decide the order. Default: the log of the resume point. */
+  readonly log?: { readonly seq: number; readonly first: number; readonly isLanes: boolean } | undefined;
+}
+
 /** Makes the batches of one lane, one after another. */
 export class LanePlanner {
   readonly #parts: LaneParts;
   readonly #lane: number;
   readonly #lanes: number;
   readonly #selector: SampleSelector | FillSelector;
+  readonly #first: number;
+  readonly #base: number;
   #seq: number;
+  #age: number;
   #positions: LaneState["positions"];
   #used: LaneState["used"];
   #debt: readonly number[];
+  #isOver: boolean;
 
   /** `part`: lane k of K, or part k of K producers in commit order. */
-  constructor(parts: LaneParts, part: { readonly lane: number; readonly lanes: number }, resumePoint?: unknown) {
+  constructor(parts: LaneParts, part: { readonly lane: number; readonly lanes: number }, start: LaneStart = {}) {
     const { pipeline, shards, pool, env, counters } = parts;
-    const { sources, seed, batch, mix, fingerprint, spec } = pipeline;
+    const { sources, seed, batch, mix, spec } = pipeline;
     this.#parts = parts;
     this.#lane = part.lane;
     this.#lanes = part.lanes;
-    const state =
-      resumePoint === undefined || resumePoint === null
-        ? undefined
-        : decodeLaneState(resumePoint, fingerprint, part.lane, part.lanes);
-    this.#seq = state?.seq ?? 0;
-    this.#positions = state?.positions ?? sources.map(() => undefined);
-    this.#used = sources.map((_, i) => state?.used[i] ?? 0);
-    this.#debt = state?.debt ?? [];
+    const state = stateOf(pipeline, part, start);
+    this.#first = state.first;
+    this.#base = state.base;
+    this.#seq = state.seq;
+    this.#age = state.age;
+    this.#positions = state.positions;
+    this.#used = sources.map((_, i) => state.used[i] ?? 0);
+    this.#debt = state.debt;
+    this.#isOver = state.isOver;
     const { samplesMax = 64, bytesMax = 8_388_608 } = spec.buffers ?? {};
     const settings = {
       bufferSamplesMax: samplesMax,
@@ -108,7 +121,7 @@ export class LanePlanner {
       );
     });
     const selection: SelectionParts = { names: sources.map(({ name }) => name), loaders, mix, seed, env };
-    const owed = { at: state?.owedAt ?? 0, owed: state?.owed ?? [] };
+    const owed = { at: state.owedAt, owed: state.owed };
     this.#selector =
       "samples" in batch
         ? new SampleSelector(selection, batch.samples, owed)
@@ -121,11 +134,22 @@ export class LanePlanner {
 
   /** The step of the next batch. In commit order it is where the batch would be if all producers kept pace. */
   get nextStep(): number {
-    return this.#seq * this.#lanes + this.#lane;
+    return nextStepOf({ base: this.#base, seq: this.#seq, lane: this.#lane, lanes: this.#lanes });
   }
 
   get nextSeq(): number {
     return this.#seq;
+  }
+
+  /** Whether the sources have nothing left for this lane. Asks the sources, where the last batch did not say so. */
+  async isOver(signal?: AbortSignal | undefined): Promise<boolean> {
+    this.#isOver ||= await this.#isOverAt(this.nextStep, signal);
+    return this.#isOver;
+  }
+
+  async #isOverAt(step: number, signal: AbortSignal | undefined): Promise<boolean> {
+    if (!this.#parts.pipeline.hasEnd || this.#debt.some((count) => count > 0)) return false;
+    return await this.#selector.isOver(step, signal);
   }
 
   #bins(): number {
@@ -167,6 +191,8 @@ export class LanePlanner {
     this.#assertDebt(step);
     const { kept, start, faults } = await this.#finish(selection, bins.assignment, options.signal);
     if (kept.length === 0 && !options.isFiller) throw emptyBatch(step, faults);
+    // Said with the last batch, so that everybody knows from the log alone which lanes have ended.
+    this.#isOver ||= await this.#isOverAt(step + this.#lanes, options.signal);
     return this.#build(step, kept, start, [...selection.faults, ...faults], selection.decided);
   }
 
@@ -253,6 +279,7 @@ export class LanePlanner {
       deferred,
     });
     const seq = this.#seq++;
+    this.#age++;
     const more = faults.length - faultsNamedMax;
     const notes: BatchNotes = {
       step,
@@ -272,7 +299,7 @@ export class LanePlanner {
       step,
       slices,
       lineage: lineageOf(backbone, faults, spec.namespace.grid.chunks),
-      resumePoint: encodeLaneState(this.#state(), pipeline.fingerprint),
+      resumePoint: encodeLaneState(this.#state(), pipeline.print),
       notes,
       faults,
       plans: { backbone, encoder },
@@ -282,6 +309,9 @@ export class LanePlanner {
   #state(): LaneState {
     return {
       seq: this.#seq,
+      age: this.#age,
+      first: this.#first,
+      base: this.#base,
       lane: this.#lane,
       lanes: this.#lanes,
       positions: this.#positions,
@@ -289,8 +319,40 @@ export class LanePlanner {
       owed: this.#selector.owed,
       owedAt: this.#selector.owedAt,
       debt: this.#debt,
+      isOver: this.#isOver,
     };
   }
+}
+
+/**
+ * The state a lane starts from. In a fork, the lane goes on behind what the fork shares: positions stay, the mixture begins anew at the fork's first own
+ * step, the same for all lanes, and the pipeline may be another.
+ */
+function stateOf(
+  { sources, print }: ResolvedPipeline,
+  part: { readonly lane: number; readonly lanes: number },
+  { resumePoint, log }: LaneStart,
+): LaneState {
+  const [seq, first] = [log?.seq ?? 0, log?.first ?? 0];
+  const base = first - (log && !log.isLanes ? seq * part.lanes : 0);
+  const fresh = { seq, first, base, owed: [], owedAt: first };
+  if (resumePoint === undefined || resumePoint === null)
+    return {
+      ...fresh,
+      ...part,
+      seq: 0,
+      age: 0,
+      positions: sources.map(() => undefined),
+      used: [],
+      debt: [],
+      isOver: false,
+    };
+  const point = resumePoint as Partial<LaneState>;
+  // Lanes count from 0 again in a fork; one whose own steps were all left out begins at the same step as its parent did.
+  const isFork =
+    log !== undefined && (point.first !== first || (log.isLanes && seq === 0 && (point.seq as number) > 0));
+  const state = decodeLaneState(resumePoint, print, { ...part, isFork });
+  return isFork ? { ...state, ...fresh } : state;
 }
 
 /** What a transform in the constructor made of a sample: its place in a sequence was given away before, so its length must be the same. */

@@ -9,24 +9,27 @@ interface HeldDocument {
 
 /**
  * Compares pieces and takes them, with their documents, out of both counts; what remains are whole samples. `given` and `held` count by `source id`.
- * `begun`: documents whose first pieces were used, how many each time. Names come back once for each time too few or too often.
+ * `begun`: documents whose first pieces were used, how many each time. `maybe`: documents of which any piece may be missing, because the log leaves out
+ * batches, or there; those that are there are taken out as well. Names come back once for each time too few or too often.
  */
 export function balancePieces(
   given: Map<string, number>,
   held: Map<string, number>,
   begun: ReadonlyMap<string, readonly number[]>,
+  maybe: Map<string, number> = new Map(),
 ): { readonly lost: string[]; readonly repeated: string[] } {
   const documents = takePieces(given, held);
   const [lost, repeated]: [string[], string[]] = [[], []];
   for (const [key, { n, held: counts }] of documents) {
     // What was left out as a whole is held under the document's own name.
     const whole = (given.get(key) ?? 0) - (held.get(key) ?? 0);
-    given.delete(key);
-    held.delete(key);
+    const loose = maybe.get(key) ?? 0;
+    for (const some of [given, held, maybe]) some.delete(key);
     for (let k = 1; k <= n; k++) {
       const wanted = whole + (begun.get(key) ?? []).filter((used) => used >= k).length;
       const difference = (counts[k - 1] ?? 0) - wanted;
-      for (let i = 0; i < Math.abs(difference); i++) (difference < 0 ? lost : repeated).push(`${key}#${k}/${n}`);
+      for (let i = 0; i < -difference; i++) lost.push(`${key}#${k}/${n}`);
+      for (let i = loose; i < difference; i++) repeated.push(`${key}#${k}/${n}`);
     }
   }
   for (const [key, times] of begun)

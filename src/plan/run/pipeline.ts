@@ -9,8 +9,9 @@ import type { TooLong } from "../load/source-loader.js";
 import type { TransformPoolSettings } from "../load/transform-pool.js";
 import { type MixSchedule, staticMix } from "../mix/mix-schedule.js";
 import { hash32 } from "../mix/random.js";
-import type { ShardPoolSettings } from "../source/shard-pool.js";
-import { type ResolvedSource, resolveSource, type Source } from "../source/source.js";
+import { poolBytesDefault, type ShardPoolSettings } from "../source/shard-pool.js";
+import { type ResolvedSource, resolveSource, type Source, windowBytesDefault } from "../source/source.js";
+import type { PipelinePrint } from "./lane-state.js";
 import { checkShape } from "./spec-check.js";
 
 /** Graphs of a batch: the backbone's, and another for an encoder that is balanced on its own. */
@@ -37,6 +38,8 @@ export interface PipelineNamespace {
   readonly order?: "commit" | "lanes" | undefined;
   /** Default 4. */
   readonly lanes?: number | undefined;
+  /** In commit order: into how many parts the sources are divided, each with a producer of its own. Default 1, or as `run --part` says. */
+  readonly parts?: number | undefined;
 }
 
 /** What `definePipeline` takes. */
@@ -136,7 +139,9 @@ export interface ResolvedPipeline {
   readonly capacity: BinCapacity;
   readonly construct: DataConstructor;
   /** Of everything that decides batches besides code: a resume point is good only for the same. */
-  readonly fingerprint: number;
+  readonly print: PipelinePrint;
+  /** Every source ends one day. */
+  readonly hasEnd: boolean;
 }
 
 /** The user's strategy, and whether what it returned is a graph. */
@@ -159,14 +164,21 @@ function askStrategy(strategy: Strategy, graph: DGraph): StrategyGraphs {
   );
 }
 
+/** A window of every source and lane fits into what a process keeps of windows, unless they are very many. Decided by the pipeline alone, as windows decide the order. */
+function windowBytesOf(windows: number): number {
+  return Math.max(65_536, Math.min(windowBytesDefault, Math.floor(poolBytesDefault / windows)));
+}
+
 /** Finds shards and builds graphs. */
 export async function resolvePipeline({ spec }: Pipeline, env: Env): Promise<ResolvedPipeline> {
   const { namespace, construct, batch = { fill: "tokens" }, seed = 0 } = spec;
   const { grid } = namespace;
   const lanes = namespace.order === "commit" ? 1 : (namespace.lanes ?? 4);
   const access = { env, storeSettings: spec.storeSettings };
+  const entries = Object.entries(spec.sources);
+  const windowBytes = windowBytesOf(entries.length * Math.max(lanes, namespace.parts ?? 1));
   const sources = await Promise.all(
-    Object.entries(spec.sources).map(([name, source]) => resolveSource(name, source, seed, access)),
+    entries.map(([name, source]) => resolveSource(name, source, seed, access, windowBytes)),
   );
   const tree = new ClientPlaceTree(spec.mesh ?? { dp: grid.rows, cp: grid.chunks });
   const capacity = { tokens: construct.seqLength, memory: construct.memoryMax };
@@ -178,6 +190,11 @@ export async function resolvePipeline({ spec }: Pipeline, env: Env): Promise<Res
   // A limit decides no batch; what is done with long samples does, said or not.
   const made = { ...construct, tooLong: construct.tooLong ?? "split", droppedShareMax: undefined };
   const shape = JSON.stringify([grid, lanes, batch, made, mix.kind, mix.by, mix.phases]);
-  const fingerprint = hash32(shape, ...sources.map((source) => source.fingerprint));
-  return { spec, sources, seed, lanes, tree, graphs, mix, batch, capacity, construct: built, fingerprint };
+  const print: PipelinePrint = {
+    shape: hash32(shape),
+    sources: sources.map(({ fingerprint }) => fingerprint),
+    names: sources.map(({ name }) => name),
+  };
+  const hasEnd = sources.every(({ settings }) => Number.isFinite(settings.epochs ?? Number.POSITIVE_INFINITY));
+  return { spec, sources, seed, lanes, tree, graphs, mix, batch, capacity, construct: built, print, hasEnd };
 }

@@ -57,7 +57,7 @@ export function describeSummary(summary: RunSummary, audit?: PipelineAudit | und
   for (const [what, count] of Object.entries(summary.faults)) lines.push(`faults: ${what} ${count}`);
   if (audit) {
     lines.push(
-      `audit of steps ${audit.from} to ${audit.to - 1}: lost ${audit.lost}, repeated ${audit.repeated}${audit.skipped > 0 ? `, left out by policy and recorded ${audit.skipped}` : ""}`,
+      `audit of steps ${audit.from} to ${audit.to - 1}: lost ${audit.lost}, repeated ${audit.repeated}${audit.skipped > 0 ? `, left out by policy and recorded ${audit.skipped}` : ""}${audit.leftOut > 0 ? `, in steps that are not in this log ${audit.leftOut}` : ""}`,
     );
     for (const { source, reason } of audit.unaudited)
       lines.push(`  not audited, because it cannot be read again as it was: ${source} (${reason})`);

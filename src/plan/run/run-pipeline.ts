@@ -1,11 +1,9 @@
 /** Running a pipeline: planners on one side, producers of the log on the other. */
 import {
-  BatchWeaveError,
   createNamespace,
   type Env,
   type Namespace,
   type NamespaceOptions,
-  type Producer,
   type ProducerOptions,
   safetensorsType,
   systemEnv,
@@ -14,17 +12,19 @@ import type { Fault } from "../load/fault.js";
 import { FigureCounter, type SourceFigures } from "../load/source-figures.js";
 import { TransformPool } from "../load/transform-pool.js";
 import { ShardPool } from "../source/shard-pool.js";
+import { LaneEnds, onlyLost } from "./lane-ends.js";
+import { layoutOf, openLanes, type RunningLane } from "./lane-layout.js";
 import { type LaneParts, LanePlanner, type PlannedBatch } from "./lane-planner.js";
 import { type Pipeline, type ResolvedPipeline, resolvePipeline } from "./pipeline.js";
 import { RunReport, type RunSummary } from "./run-report.js";
 
 /** What a process runs of a pipeline. */
 export interface RunSettings {
-  /** In commit order: the producer's stable id. Default "p0". In lanes order lanes have ids of their own. */
+  /** A name of this process, for people. The log's producers are lanes or parts. */
   readonly id?: string | undefined;
   /** In lanes order: the lanes this process holds. Default: all. */
   readonly lanes?: readonly number[] | undefined;
-  /** In commit order: this producer's part of the sources, so that several never read the same sample. Default 0 of 1. */
+  /** In commit order: the part of the sources that this process reads, of how many. Default: all parts, as many as the pipeline says. Whoever held it is fenced. */
   readonly part?: { readonly index: number; readonly count: number } | undefined;
   /** Steps of the whole log, instead of what the pipeline says. */
   readonly steps?: number | undefined;
@@ -74,15 +74,22 @@ export class OpenPipeline implements AsyncDisposable {
   ): Promise<OpenPipeline> {
     const resolved = await resolvePipeline(pipeline, env);
     const { spec, sources } = resolved;
-    const shards = new ShardPool({ env, storeSettings: spec.storeSettings }, spec.buffers);
-    const pool = new TransformPool(env, spec.workers, workerUrl);
     const counters = sources.map((source) => new FigureCounter(source, onFault));
+    const shards = new ShardPool({ env, storeSettings: spec.storeSettings }, spec.buffers, (source, bytes) => {
+      (counters[sources.indexOf(source)] as FigureCounter).readBytes += bytes;
+    });
+    const pool = new TransformPool(env, spec.workers, workerUrl);
     return new OpenPipeline(resolved, { pipeline: resolved, shards, pool, env, counters });
   }
 
   /** A planner of lane (or part) `lane` of `lanes`, from a resume point or from the beginning. */
   planner(lane: number, lanes: number, resumePoint?: unknown): LanePlanner {
-    return new LanePlanner(this.#parts, { lane, lanes }, resumePoint);
+    return new LanePlanner(this.#parts, { lane, lanes }, { resumePoint });
+  }
+
+  /** What all lanes share. */
+  get parts(): LaneParts {
+    return this.#parts;
   }
 
   /** What each source has cost so far. */
@@ -106,15 +113,10 @@ export class OpenPipeline implements AsyncDisposable {
   }
 }
 
-interface RunningLane {
-  readonly producer: Producer;
-  readonly planner: LanePlanner;
-  ended: boolean;
-}
+/** Time that a run which was told to stop still takes for what is on its way to the log: less than two seconds, for all of it. */
+const stopMsMax = 1_000;
 
-const wholePart = { index: 0, count: 1 };
-
-/** Runs a pipeline until its steps are done, its sources end, or the signal aborts (what was accepted is then still committed). */
+/** Runs a pipeline until its steps are done, its sources end, or the signal aborts (what can be committed in a second then still is). */
 export async function runPipeline(
   pipeline: Pipeline,
   settings: RunSettings = {},
@@ -124,79 +126,84 @@ export async function runPipeline(
   const { namespace: target } = pipeline.spec;
   const steps = settings.steps ?? pipeline.spec.steps ?? Number.POSITIVE_INFINITY;
   const begun = env.monotonic();
-  await using open = await OpenPipeline.open(pipeline, env, options);
-  const order = target.order ?? "lanes";
-  const { grid } = target;
-  const shape = order === "lanes" ? { grid, order, lanes: open.resolved.lanes } : { grid };
   // Refused before anything is created.
-  heldBy(open.resolved, order === "lanes", settings.lanes, settings.part ?? wholePart);
+  const layout = layoutOf(target, settings);
+  await using open = await OpenPipeline.open(pipeline, env, options);
+  const { grid } = target;
+  const shape = layout.isLanes
+    ? ({ grid, order: "lanes", lanes: layout.count } as const)
+    : ({ grid, parts: layout.count } as const);
   const ns = await createNamespace(settings.uri ?? target.uri, shape, options);
   const report = open.report();
+  const result = (closed: boolean, end: number): RunResult => ({
+    summary: report.summary(),
+    sources: open.figures,
+    wallMs: env.monotonic() - begun,
+    closed,
+    end,
+  });
   const found = await ns.info({ signal: options.signal });
   // Complete: nothing to open, since opening is a commit too.
-  if (found.closed && found.steps.end >= steps) {
-    const wallMs = env.monotonic() - begun;
-    return { summary: report.summary(), sources: open.figures, wallMs, closed: true, end: found.steps.end };
-  }
-  const lanes = await openLanes(ns, open, settings, options.signal);
+  if (found.closed && (found.steps.end >= steps || steps === Number.POSITIVE_INFINITY))
+    return result(true, found.steps.end);
+  const lanes = await openLanes(ns, open.parts, layout, settings.producer, options.signal);
+  const ends = new LaneEnds(
+    { ns, layout, steps },
+    open.parts,
+    (lane, batch) => append(lane, batch, report, options),
+    options.signal,
+  );
+  const watching = new AbortController();
+  const watched = ends.watch(lanes, env, watching.signal).catch((error: unknown) => {
+    // Gaps are filled at the end too; an ended lane that somebody else took over is in good hands.
+    if (!watching.signal.aborted && !options.signal?.aborted) onlyLost(error);
+  });
   try {
-    await produce(lanes, report, { steps, batchesMax: settings.batchesMax ?? Infinity }, options);
-    if (!options.signal?.aborted && order === "lanes") await evenOut(lanes, open.resolved.lanes, report, options);
+    await Promise.race([
+      produce(lanes, report, { steps, batchesMax: settings.batchesMax ?? Infinity }, options),
+      watched.then(() => new Promise<never>(() => {})),
+    ]);
+    watching.abort();
+    await watched;
+    if (!options.signal?.aborted) await ends.fillOwn(lanes).catch(onlyLost);
   } catch (error) {
+    watching.abort();
     // What was accepted before the failure still goes into the log; that this may fail too is not the news.
     await Promise.allSettled(lanes.map(({ producer }) => producer.close()));
     throw error;
   }
-  await Promise.all(lanes.map(({ producer }) => producer.close()));
+  if (options.signal?.aborted) return await stop(ns, lanes, env, result);
+  await Promise.all(lanes.map((lane) => closeLane(lane)));
   const isDone = lanes.every((lane) => lane.ended || lane.planner.nextStep >= steps);
-  // Told to stop, it still says how far the log has come.
-  const signal = options.signal?.aborted ? undefined : options.signal;
-  const { closed, end } = await finish(ns, settings, isDone, order === "lanes" ? steps : Infinity, lanes, signal);
-  return { summary: report.summary(), sources: open.figures, wallMs: env.monotonic() - begun, closed, end };
+  const { closed, end } = await ends.finish(isDone && settings.close !== false);
+  return result(closed, end);
 }
 
-async function openLanes(
+/** A lane that has ended may have been taken over by whoever filled its gaps. */
+async function closeLane({ producer, ended }: RunningLane): Promise<void> {
+  await producer.close().catch((error: unknown) => {
+    if (!ended) throw error;
+    onlyLost(error);
+  });
+}
+
+/** Told to stop: a batch that cannot come into the log (its lane is too far ahead of one that is missing) is made again by whoever goes on. */
+async function stop(
   ns: Namespace,
-  open: OpenPipeline,
-  { id = "p0", lanes, part = wholePart, producer: producing }: RunSettings,
-  signal: AbortSignal | undefined,
-): Promise<RunningLane[]> {
-  const isLanes = ns.order.kind === "lanes";
-  const { held, of } = heldBy(open.resolved, isLanes, lanes, part);
-  return await Promise.all(
-    held.map(async (k) => {
-      const producer = await ns.producer({ ...producing, id: isLanes ? `lane-${k}` : id, signal });
-      const planner = open.planner(k, of, producer.resumePoint);
-      if (planner.nextSeq !== producer.nextSeq) {
-        throw new BatchWeaveError(
-          "SEQUENCE_CONFLICT",
-          `Producer ${producer.id} has ${producer.nextSeq} batches in the log and its resume point says ${planner.nextSeq}: something other than this pipeline wrote with its id. Use another id or namespace.`,
-          { producer: producer.id, log: producer.nextSeq, resumePoint: planner.nextSeq },
-        );
-      }
-      return { producer, planner, ended: false };
-    }),
+  lanes: readonly RunningLane[],
+  env: Env,
+  result: (closed: boolean, end: number) => RunResult,
+): Promise<RunResult> {
+  const [late, done] = [new AbortController(), new AbortController()];
+  const over = env.sleep(stopMsMax, done.signal).then(
+    () => late.abort(new Error("no time left")),
+    () => {},
   );
-}
-
-/** What a process holds of how many lanes or parts. */
-function heldBy(
-  { lanes: count }: ResolvedPipeline,
-  isLanes: boolean,
-  lanes: RunSettings["lanes"],
-  part: NonNullable<RunSettings["part"]>,
-): { readonly held: readonly number[]; readonly of: number } {
-  const held = isLanes ? [...new Set(lanes ?? Array.from({ length: count }, (_, k) => k))] : [part.index];
-  const of = isLanes ? count : part.count;
-  const bad = held.filter((k) => !(Number.isSafeInteger(k) && k >= 0 && k < of));
-  if (bad.length === 0 && held.length > 0) return { held, of };
-  throw new BatchWeaveError(
-    "INVALID_ARGUMENT",
-    isLanes
-      ? `Lanes go from 0 to ${of - 1}; ${bad.length > 0 ? bad.join(", ") : "an empty list"} cannot be held.`
-      : `A part is an index and how many parts there are, the index below the number, such as 0/2, not ${part.index}/${of}.`,
-    { lanes: held },
-  );
+  const closing = Promise.allSettled(lanes.map(({ producer }) => producer.close({ signal: late.signal })));
+  await Promise.race([closing, over]);
+  done.abort();
+  const { steps, closed } = await ns.info();
+  return result(closed, steps.end);
 }
 
 async function produce(
@@ -236,37 +243,4 @@ async function append(
   });
   report.add({ step: batch.step, notes: batch.notes, samples: batch.plans.backbone.samples, faults: batch.faults });
   options.onBatch?.(batch, ticket.committed);
-}
-
-/** Finite sources end earlier in some lanes than in others: empty batches fill the gaps, so that every batch can be reached. */
-async function evenOut(
-  lanes: readonly RunningLane[],
-  count: number,
-  report: RunReport,
-  options: RunOptions,
-): Promise<void> {
-  if (lanes.length !== count || !lanes.every((lane) => lane.ended)) return;
-  const end = Math.max(...lanes.map(({ planner }) => (planner.nextSeq === 0 ? 0 : planner.nextStep - count + 1)));
-  for (const lane of lanes) {
-    while (lane.planner.nextStep < end) {
-      const batch = await lane.planner.next({ isFiller: true, signal: options.signal });
-      if (batch) await append(lane, batch, report, options);
-    }
-  }
-}
-
-/** Closes the log when it is complete: after the last of the steps, or when a process that holds everything came to the end of its sources. */
-async function finish(
-  ns: Namespace,
-  settings: RunSettings,
-  isDone: boolean,
-  steps: number,
-  lanes: readonly RunningLane[],
-  signal: AbortSignal | undefined,
-): Promise<{ closed: boolean; end: number }> {
-  const { steps: range, closed } = await ns.info({ signal });
-  const holdsAll = ns.order.kind === "lanes" ? lanes.length === ns.order.lanes : (settings.part?.count ?? 1) === 1;
-  const isComplete = isDone && (range.end >= steps || holdsAll);
-  if (closed || !isComplete || settings.close === false) return { closed, end: range.end };
-  return { closed: true, end: (await ns.close({ signal })).end };
 }

@@ -60,7 +60,13 @@ const shapes: Readonly<Record<SpecPart, Shape>> = {
     buffers: table,
     storeSettings: table,
   },
-  namespace: { uri: kind("string", "a URI"), grid: table, order: word("commit", "lanes"), lanes: whole(1) },
+  namespace: {
+    uri: kind("string", "a URI"),
+    grid: table,
+    order: word("commit", "lanes"),
+    lanes: whole(1),
+    parts: whole(1),
+  },
   grid: { rows: whole(1), chunks: whole(1) },
   construct: {
     seqLength: whole(1),

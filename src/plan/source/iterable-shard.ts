@@ -2,6 +2,7 @@
  * Any async iterable as a source. It cannot be seeked, so a place is a snapshot that the iterable itself gave and the number of samples since:
  * a restart opens it from the snapshot and replays the rest. Without snapshots the replay is from the beginning.
  */
+import type { ShardPart } from "./shard-part.js";
 import type { RawSample, ShardFormat, ShardPlace, ShardReader, ShardWindow, WindowLimits } from "./shard-reader.js";
 
 /** One item of an iterable source. */
@@ -29,7 +30,12 @@ class IterableReader implements ShardReader {
     this.#open = open;
   }
 
-  async read(place: ShardPlace | undefined, limits: WindowLimits, signal?: AbortSignal): Promise<ShardWindow> {
+  async read(
+    place: ShardPlace | undefined,
+    limits: WindowLimits,
+    _part: ShardPart,
+    signal?: AbortSignal,
+  ): Promise<ShardWindow> {
     const [snapshot, since, number] = (place as IterablePlace | undefined) ?? [null, 0, 0];
     if (this.#items === undefined || this.#place[2] !== number) await this.#seek(snapshot, since, number);
     const samples: RawSample[] = [];
@@ -70,6 +76,8 @@ class IterableReader implements ShardReader {
 export function iterableFormat(open: OpenIterable): ShardFormat {
   return {
     name: "iterable",
+    division: () => "none",
+    files: () => [],
     async open() {
       return new IterableReader(open);
     },

@@ -2,7 +2,16 @@
 import { createGunzip } from "node:zlib";
 import { BatchWeaveError } from "../../index.js";
 import { openShardBytes, ReadAhead, type ShardBytes } from "./shard-bytes.js";
-import type { RawSample, ShardFormat, ShardPlace, ShardReader, ShardWindow, WindowLimits } from "./shard-reader.js";
+import type { ShardPart } from "./shard-part.js";
+import {
+  assertSize,
+  type RawSample,
+  type ShardFormat,
+  type ShardPlace,
+  type ShardReader,
+  type ShardWindow,
+  type WindowLimits,
+} from "./shard-reader.js";
 
 const newline = 10;
 /** Bytes of one line at most. */
@@ -28,26 +37,46 @@ class PlainLines implements ShardReader {
     this.#ahead = new ReadAhead(bytes);
   }
 
-  /** A place is the byte at which a line begins; so is the id of a sample. */
-  async read(place: ShardPlace | undefined, limits: WindowLimits, signal?: AbortSignal): Promise<ShardWindow> {
+  /** A place is the byte at which a line begins; so is the id of a sample. A line belongs to the part in which it begins. */
+  async read(
+    place: ShardPlace | undefined,
+    limits: WindowLimits,
+    part: ShardPart,
+    signal?: AbortSignal,
+  ): Promise<ShardWindow> {
+    assertSize(this.#bytes.uri, this.#bytes.size, part);
     const samples: RawSample[] = [];
-    let at = (place as number | undefined) ?? 0;
-    for (let taken = 0; at < this.#bytes.size && samples.length < limits.samplesMax && taken < limits.bytesMax; ) {
-      const line = await this.#line(at, signal);
+    const end = Math.min(part.to, this.#bytes.size);
+    let at = (place as number | undefined) ?? (await this.#firstLine(part.from, end, signal));
+    for (let taken = 0; at < end && samples.length < limits.samplesMax && taken < limits.bytesMax; ) {
+      const line = await this.#line(at, end, signal);
       if (!isBlank(line)) samples.push(parseLine(line, String(at)));
       taken += line.length;
       at += line.length + 1;
     }
-    return { samples, next: at < this.#bytes.size ? at : undefined };
+    return { samples, next: at < end ? at : undefined };
   }
 
-  async #line(at: number, signal: AbortSignal | undefined): Promise<Uint8Array> {
-    for (let length = 65_536; ; length *= 4) {
-      const piece = await this.#ahead.slice(at, length, signal);
-      const end = piece.indexOf(newline);
-      if (end !== -1) return piece.subarray(0, end);
-      if (at + piece.length >= this.#bytes.size) return piece;
-      if (length > lineBytesMax)
+  /** Where the first line begins that begins at or after `from`: behind the newline that ends what the part before has. */
+  async #firstLine(from: number, end: number, signal: AbortSignal | undefined): Promise<number> {
+    if (from === 0) return 0;
+    const rest = await this.#line(from - 1, end, signal);
+    return from - 1 + rest.length + 1;
+  }
+
+  /** The line at `at`, without its newline. Reads in large steps up to the end of the part, and in small ones beyond: others read those bytes too. */
+  async #line(at: number, end: number, signal: AbortSignal | undefined): Promise<Uint8Array> {
+    for (let [scanned, beyond] = [0, 4_096]; ; ) {
+      const piece = this.#ahead.held(at);
+      const length = piece.indexOf(newline, scanned);
+      if (length !== -1) return piece.subarray(0, length);
+      const until = at + piece.length;
+      if (until >= this.#bytes.size) return piece;
+      scanned = piece.length;
+      const step = until < end ? Math.min(end - until, Math.max(this.#ahead.stepBytes, scanned)) : beyond;
+      if (until >= end) beyond *= 4;
+      await this.#ahead.extend(at, until + step, signal);
+      if (scanned > lineBytesMax)
         throw new BatchWeaveError(
           "LIMIT",
           `A line of ${this.#bytes.uri} at byte ${at} is longer than ${lineBytesMax} bytes.`,
@@ -110,7 +139,13 @@ class GzipLines implements ShardReader {
   }
 
   /** A place is the number of a line. */
-  async read(place: ShardPlace | undefined, limits: WindowLimits, signal?: AbortSignal): Promise<ShardWindow> {
+  async read(
+    place: ShardPlace | undefined,
+    limits: WindowLimits,
+    part: ShardPart,
+    signal?: AbortSignal,
+  ): Promise<ShardWindow> {
+    assertSize(this.#bytes.uri, this.#bytes.size, part);
     const from = (place as number | undefined) ?? 0;
     if (this.#lines === undefined || this.#line > from) {
       await this.#lines?.return(undefined);
@@ -145,6 +180,7 @@ class GzipLines implements ShardReader {
 /** JSON lines; a name that ends in `.gz` is compressed. */
 export const jsonlFormat: ShardFormat = {
   name: "jsonl",
+  division: (uri) => (uri.endsWith(".gz") ? "none" : "anywhere"),
   async open(uri, access) {
     const bytes = await openShardBytes(uri, access);
     return uri.endsWith(".gz") ? new GzipLines(bytes) : new PlainLines(bytes);

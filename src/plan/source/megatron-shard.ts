@@ -1,7 +1,16 @@
 /** Megatron's indexed datasets: `x.idx` says where each sequence of tokens lies in `x.bin`. Only the part of the index that a window needs is read. */
 import { BatchWeaveError } from "../../index.js";
 import { openShardBytes, type ShardBytes } from "./shard-bytes.js";
-import type { RawSample, ShardFormat, ShardPlace, ShardReader, ShardWindow, WindowLimits } from "./shard-reader.js";
+import type { ShardPart } from "./shard-part.js";
+import {
+  assertSize,
+  type RawSample,
+  type ShardFormat,
+  type ShardPlace,
+  type ShardReader,
+  type ShardWindow,
+  type WindowLimits,
+} from "./shard-reader.js";
 
 const magic = "MMIDIDX\0\0";
 const headerBytes = 34;
@@ -37,10 +46,18 @@ class MegatronReader implements ShardReader {
   }
 
   /** A place, like the id of a sample, is the number of a sequence. */
-  async read(place: ShardPlace | undefined, limits: WindowLimits, signal?: AbortSignal): Promise<ShardWindow> {
+  async read(
+    place: ShardPlace | undefined,
+    limits: WindowLimits,
+    part: ShardPart,
+    signal?: AbortSignal,
+  ): Promise<ShardWindow> {
+    assertSize(this.#bin.uri, this.#bin.size, part);
     const { sequences, dtype } = this.#header;
-    const from = (place as number | undefined) ?? 0;
-    const count = Math.min(limits.samplesMax, sequences - from);
+    const at = (byte: number): number => Math.floor((byte / part.size) * sequences);
+    const end = part.to === part.size ? sequences : at(part.to);
+    const from = (place as number | undefined) ?? at(part.from);
+    const count = Math.min(limits.samplesMax, end - from);
     if (count <= 0) return { samples: [], next: undefined };
     const lengths = viewOf(await this.#idx.read(headerBytes + 4 * from, 4 * count, signal));
     const pointers = viewOf(await this.#idx.read(headerBytes + 4 * sequences + 8 * from, 8 * count, signal));
@@ -50,8 +67,8 @@ class MegatronReader implements ShardReader {
     let taken = 0;
     for (let i = 0; i < count && taken < limits.bytesMax; i++) {
       const length = lengths.getInt32(4 * i, true);
-      const at = Number(pointers.getBigInt64(8 * i, true));
-      const bytes = viewOf(await this.#bin.read(at, length * dtype.bytes, signal));
+      const start = Number(pointers.getBigInt64(8 * i, true));
+      const bytes = viewOf(await this.#bin.read(start, length * dtype.bytes, signal));
       if (bytes.byteLength < length * dtype.bytes) throw damaged(this.#bin.uri, `it ends inside sequence ${from + i}`);
       let large: number | undefined;
       const tokens = Int32Array.from({ length }, (_, t) => {
@@ -67,7 +84,7 @@ class MegatronReader implements ShardReader {
       taken += tokens.byteLength;
     }
     const next = from + samples.length;
-    return { samples, next: next < sequences ? next : undefined };
+    return { samples, next: next < end ? next : undefined };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -95,11 +112,17 @@ function parseHeader(bytes: Uint8Array, uri: string): Header {
   return { sequences: Number(view.getBigUint64(18, true)), dtype };
 }
 
+function prefixOf(uri: string): string {
+  return uri.replace(/\.(bin|idx)$/, "");
+}
+
 /** Megatron `.bin/.idx` pairs; a shard is named by its prefix, or by either file. */
 export const megatronFormat: ShardFormat = {
   name: "megatron",
+  division: () => "anywhere",
+  files: (uri) => [`${prefixOf(uri)}.bin`, `${prefixOf(uri)}.idx`],
   async open(uri, access) {
-    const prefix = uri.replace(/\.(bin|idx)$/, "");
+    const prefix = prefixOf(uri);
     const idx = await openShardBytes(`${prefix}.idx`, access);
     try {
       const header = parseHeader(await idx.read(0, headerBytes), idx.uri);

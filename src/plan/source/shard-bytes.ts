@@ -15,6 +15,8 @@ export interface ShardBytes extends AsyncDisposable {
 export interface ShardAccess {
   readonly env: Env;
   readonly storeSettings?: StoreSettings | undefined;
+  /** Told how many bytes each read took. */
+  readonly onRead?: ((bytes: number) => void) | undefined;
 }
 
 /** A path, or undefined when the URI names a store. */
@@ -32,7 +34,19 @@ export function splitObjectUri(uri: string): { readonly folder: string; readonly
 /** Opens a shard. A shard that is not there is MISSING_OBJECT. */
 export async function openShardBytes(uri: string, access: ShardAccess): Promise<ShardBytes> {
   const path = localPath(uri);
-  return path === undefined ? await openObject(uri, access) : await openPath(uri, path);
+  const bytes = path === undefined ? await openObject(uri, access) : await openPath(uri, path);
+  const { onRead } = access;
+  if (!onRead) return bytes;
+  return {
+    uri,
+    size: bytes.size,
+    async read(start, length, signal) {
+      const piece = await bytes.read(start, length, signal);
+      onRead(piece.length);
+      return piece;
+    },
+    [Symbol.asyncDispose]: () => bytes[Symbol.asyncDispose](),
+  };
 }
 
 function missing(uri: string, cause?: unknown): BatchWeaveError {
@@ -88,7 +102,7 @@ async function openObject(uri: string, { env, storeSettings }: ShardAccess): Pro
   };
 }
 
-/** Reads forward through a shard in large steps, so that small pieces cost no request each. */
+/** Reads forward through a shard in large steps, so that small pieces cost no request each; going forward, no byte is read twice. */
 export class ReadAhead {
   readonly #bytes: ShardBytes;
   readonly #stepBytes: number;
@@ -100,13 +114,28 @@ export class ReadAhead {
     this.#stepBytes = stepBytes;
   }
 
+  /** What is held from `start` on, without a read. */
+  held(start: number): Uint8Array {
+    const from = start - this.#start;
+    return from < 0 || from > this.#held.length ? new Uint8Array(0) : this.#held.subarray(from);
+  }
+
   /** Bytes `[start, start + length)` as a view that the next call may not change; fewer at the end of the shard. */
   async slice(start: number, length: number, signal?: AbortSignal | undefined): Promise<Uint8Array> {
     const end = Math.min(start + length, this.#bytes.size);
-    if (start < this.#start || end > this.#start + this.#held.length) {
-      this.#held = await this.#bytes.read(start, Math.max(end - start, this.#stepBytes), signal);
-      this.#start = start;
-    }
-    return this.#held.subarray(start - this.#start, Math.max(start, end) - this.#start);
+    if (start + this.held(start).length < end) await this.extend(start, Math.max(end, start + this.#stepBytes), signal);
+    return this.held(start).subarray(0, Math.max(start, end) - start);
+  }
+
+  /** Holds `[start, end)` from now on, and nothing before. Only what was not held is read. */
+  async extend(start: number, end: number, signal?: AbortSignal | undefined): Promise<void> {
+    const rest = this.held(start);
+    const more = await this.#bytes.read(start + rest.length, end - start - rest.length, signal);
+    this.#held = rest.length === 0 ? more : Buffer.concat([rest, more]);
+    this.#start = start;
+  }
+
+  get stepBytes(): number {
+    return this.#stepBytes;
   }
 }

@@ -4,6 +4,7 @@
  */
 import { BatchWeaveError } from "../../index.js";
 import type { ShardAccess } from "./shard-bytes.js";
+import type { ShardPart } from "./shard-part.js";
 import type { ShardPlace, ShardReader, ShardWindow } from "./shard-reader.js";
 import type { ResolvedSource } from "./source.js";
 
@@ -11,14 +12,19 @@ import type { ResolvedSource } from "./source.js";
 export interface ShardPoolSettings {
   /** Shards open at a time at most. Default 32. */
   readonly openShardsMax?: number | undefined;
-  /** Bytes of windows kept at most (the one in use is always kept). Default 64 MiB. */
+  /** Bytes of windows and row groups kept at most (the one in use is always kept). Default 256 MiB. */
   readonly windowBytesMax?: number | undefined;
 }
+
+/** Bytes of windows and row groups a process keeps, where nobody says. */
+export const poolBytesDefault = 268_435_456;
 
 interface OpenShard {
   readonly reader: Promise<ShardReader>;
   /** Reads of one shard come one at a time; closing waits for them. */
   last: Promise<unknown>;
+  /** Bytes its reader keeps. */
+  heldBytes: number;
 }
 
 interface HeldWindow {
@@ -36,11 +42,18 @@ export class ShardPool implements AsyncDisposable {
   readonly #windows = new Map<string, HeldWindow>();
   #windowBytes = 0;
   #closed = false;
+  readonly #onRead: ((source: ResolvedSource, bytes: number) => void) | undefined;
 
-  constructor(access: ShardAccess, settings: ShardPoolSettings = {}) {
+  /** `onRead` is told of every read of a shard's bytes. */
+  constructor(
+    access: ShardAccess,
+    settings: ShardPoolSettings = {},
+    onRead?: ((source: ResolvedSource, bytes: number) => void) | undefined,
+  ) {
     this.#access = access;
+    this.#onRead = onRead;
     this.#openShardsMax = settings.openShardsMax ?? 32;
-    this.#windowBytesMax = settings.windowBytesMax ?? 67_108_864;
+    this.#windowBytesMax = settings.windowBytesMax ?? poolBytesDefault;
   }
 
   /** What is held now. */
@@ -48,14 +61,14 @@ export class ShardPool implements AsyncDisposable {
     return { shards: this.#shards.size, windows: this.#windows.size, windowBytes: this.#windowBytes };
   }
 
-  /** The window of a shard at a place. A failure is not remembered: the next call tries again. */
+  /** The window of a part of a shard at a place. A failure is not remembered: the next call tries again. */
   async window(
     source: ResolvedSource,
-    shard: number,
+    part: ShardPart,
     place: ShardPlace | undefined,
     signal?: AbortSignal,
   ): Promise<ShardWindow> {
-    const key = `${source.name}\n${shard}\n${JSON.stringify(place ?? null)}`;
+    const key = windowKey(source, part, place);
     const held = this.#windows.get(key);
     if (held) {
       this.#windows.delete(key);
@@ -63,7 +76,7 @@ export class ShardPool implements AsyncDisposable {
       return await held.window;
     }
     // Others may wait for the same window, so one caller's abort must not fail it for them.
-    const window = this.#read(source, shard, place);
+    const window = this.#read(source, part, place);
     const entry: HeldWindow = { window, bytes: 0 };
     this.#windows.set(key, entry);
     try {
@@ -79,18 +92,31 @@ export class ShardPool implements AsyncDisposable {
     }
   }
 
-  async #read(source: ResolvedSource, shard: number, place: ShardPlace | undefined): Promise<ShardWindow> {
-    const key = `${source.name}\n${shard}`;
-    const open = this.#open(key, source, shard);
-    const { windowSamplesMax = 256, windowBytesMax = 1_048_576 } = source.settings;
-    const limits = { samplesMax: windowSamplesMax, bytesMax: windowBytesMax };
-    const window = open.last.then(async () => await (await open.reader).read(place, limits));
+  /** Whoever has used up a window that nobody else reads says so: memory is for what is still needed. */
+  release(source: ResolvedSource, part: ShardPart, place: ShardPlace | undefined): void {
+    const key = windowKey(source, part, place);
+    const held = this.#windows.get(key);
+    if (!held || held.bytes === 0) return;
+    this.#windows.delete(key);
+    this.#windowBytes -= held.bytes;
+  }
+
+  async #read(source: ResolvedSource, part: ShardPart, place: ShardPlace | undefined): Promise<ShardWindow> {
+    const key = readerKey(source, part);
+    const open = this.#open(key, source, part.shard);
+    const window = open.last.then(async () => await (await open.reader).read(place, source.limits, part));
     open.last = window.catch(() => {});
     try {
-      return await window;
+      const read = await window;
+      if (this.#shards.get(key) === open) {
+        const { heldBytes = 0 } = await open.reader;
+        this.#windowBytes += heldBytes - open.heldBytes;
+        open.heldBytes = heldBytes;
+      }
+      return read;
     } catch (error) {
       if (this.#shards.get(key) === open) {
-        this.#shards.delete(key);
+        this.#drop(key, open);
         await close(open);
       }
       throw error;
@@ -106,24 +132,40 @@ export class ShardPool implements AsyncDisposable {
     }
     // Loaders read ahead in the background; what they ask for after the end must not stay open.
     if (this.#closed) throw new BatchWeaveError("CLOSED", "The pipeline was closed while its sources were read.");
-    const reader = source.format.open(source.shards[shard] as string, this.#access);
+    const access: ShardAccess = { ...this.#access, onRead: (bytes) => this.#onRead?.(source, bytes) };
+    const reader = source.format.open(source.shards[shard] as string, access);
     reader.catch(() => {});
-    const open: OpenShard = { reader, last: Promise.resolve() };
+    const open: OpenShard = { reader, last: Promise.resolve(), heldBytes: 0 };
     this.#shards.set(key, open);
     for (const [oldest, entry] of this.#shards) {
       if (this.#shards.size <= this.#openShardsMax || entry === open) break;
-      this.#shards.delete(oldest);
+      this.#drop(oldest, entry);
       void close(entry);
     }
     return open;
   }
 
+  #drop(key: string, open: OpenShard): void {
+    this.#shards.delete(key);
+    this.#windowBytes -= open.heldBytes;
+    open.heldBytes = 0;
+  }
+
   #forget(): void {
     for (const [key, { bytes }] of this.#windows) {
-      if (this.#windowBytes <= this.#windowBytesMax || this.#windows.size <= 1) return;
+      if (this.#windowBytes <= this.#windowBytesMax) return;
+      if (this.#windows.size <= 1) break;
       if (bytes === 0) continue;
       this.#windows.delete(key);
       this.#windowBytes -= bytes;
+    }
+    // Windows were not enough: readers that keep row groups, the one used longest ago first, but never the one at hand.
+    const shards = [...this.#shards];
+    for (const [key, open] of shards.slice(0, -1)) {
+      if (this.#windowBytes <= this.#windowBytesMax) return;
+      if (open.heldBytes === 0) continue;
+      this.#drop(key, open);
+      void close(open);
     }
   }
 
@@ -135,6 +177,16 @@ export class ShardPool implements AsyncDisposable {
     this.#windowBytes = 0;
     await Promise.all(shards.map(close));
   }
+}
+
+/** Parts of one shard are read by readers of their own, each going forward; a shard that cannot be divided is read once for all who share it. */
+function readerKey(source: ResolvedSource, { shard, from }: ShardPart): string {
+  const isDivided = source.format.division(source.shards[shard] as string) !== "none";
+  return `${source.name}\n${shard}\n${isDivided ? from : 0}`;
+}
+
+function windowKey(source: ResolvedSource, part: ShardPart, place: ShardPlace | undefined): string {
+  return `${readerKey(source, part)}\n${JSON.stringify(place ?? null)}`;
 }
 
 /** A shard that failed to open has nothing to close. */

@@ -1,20 +1,21 @@
 /**
- * A lane's way through a source. The seeded order is one endless sequence: epoch after epoch, shards in an order decided by the seed, windows
- * as they lie in a shard, samples within a window in an order decided by the seed. Lane k of K takes the positions p with p mod K = k, so the
- * lanes together take every sample once.
+ * A lane's way through a source. Epoch after epoch it takes its part of the shards (`shard-part.ts`): the shards of an epoch in an order decided by
+ * the seed, windows as they lie in a shard, samples within a window in an order decided by the seed. The lanes together take every sample
+ * once an epoch, and every byte is read by one of them; only a shard that cannot be divided, where there are too few of them, is read by several.
  */
 import { type BatchWeaveError, type Env, isBatchWeaveError } from "../../index.js";
 import { attemptsOf, type Fault, type FaultStage, reasonOf, stopFor } from "../load/fault.js";
 import { hash32, permutation } from "../mix/random.js";
+import { type Division, isWhole, ownsWindow, partsOf, type ShardPart } from "./shard-part.js";
 import type { ShardPool } from "./shard-pool.js";
 import type { RawSample, ShardPlace, ShardWindow } from "./shard-reader.js";
 import type { ResolvedSource } from "./source.js";
 
-/** `[p, epoch, shard's turn, place of the window, samples of the window already passed]`: small JSON, good for the same source and seed. */
+/** `[epoch, which of the lane's parts, number of the window in it, its place, samples of it already passed]`: small JSON, good for the same source, seed and number of lanes. */
 export type SourcePosition = readonly [
-  p: number,
   epoch: number,
   turn: number,
+  window: number,
   place: ShardPlace | null,
   passed: number,
 ];
@@ -41,10 +42,11 @@ export class SourceCursor {
   readonly #env: Env;
   readonly #part: CursorPart;
   #position: SourcePosition;
-  #order: { readonly epoch: number; readonly shards: Uint32Array } | undefined;
+  #parts: { readonly epoch: number; readonly list: readonly ShardPart[] } | undefined;
   #inWindow: { readonly key: string; readonly order: Uint32Array } | undefined;
-  /** Where the current epoch began: an epoch without a sample ends the source, instead of looping for ever. */
-  #epochStart: { readonly epoch: number; readonly p: number };
+  /** Epochs in a row in which this lane found no sample: when every part of the source was tried, it has none, and nobody loops for ever. */
+  #dryEpochs = 0;
+  #isDry = true;
   #isGone = false;
 
   constructor(source: ResolvedSource, pool: ShardPool, env: Env, part: CursorPart, from?: SourcePosition | undefined) {
@@ -54,7 +56,7 @@ export class SourceCursor {
     this.#part = part;
     this.#position = from ?? [0, 0, 0, null, 0];
     // A position inside an epoch was reached by reading, so that epoch had samples.
-    this.#epochStart = { epoch: this.#position[1], p: from ? -1 : 0 };
+    this.#isDry = from === undefined;
   }
 
   /** Past what {@link next} returned last. */
@@ -64,35 +66,38 @@ export class SourceCursor {
 
   /** The lane's next sample or fault; undefined when the source is exhausted. */
   async next(signal?: AbortSignal | undefined): Promise<CursorItem | undefined> {
-    const { lane, lanes } = this.#part;
     for (;;) {
-      const [p, epoch, turn, place, passed] = this.#position;
-      if (turn >= this.#source.shards.length) {
-        const ended = this.#endEpoch(p, epoch);
+      const [epoch, turn, number, place, passed] = this.#position;
+      const part = this.#partsOf(epoch)[turn];
+      if (!part) {
+        const ended = this.#endEpoch(epoch);
         if (ended !== "more") return ended;
         continue;
       }
-      const shard = this.#shards(epoch)[turn] as number;
-      const read = await this.#window(shard, place ?? undefined, signal);
+      const read = await this.#window(part, place ?? undefined, signal);
       if ("fault" in read) {
-        this.#position = [p, epoch, turn + 1, null, 0];
+        this.#position = [epoch, turn + 1, 0, null, 0];
         return { id: read.fault.id, fault: read.fault, after: this.#position };
       }
       const { samples, next } = read;
-      if (passed >= samples.length) {
-        this.#position = next === undefined ? [p, epoch, turn + 1, null, 0] : [p, epoch, turn, next, 0];
+      const isShared = this.#isShared(part);
+      if (passed >= samples.length || (isShared && !ownsWindow(part, number))) {
+        // Nobody else reads it.
+        if (!isShared) this.#pool.release(this.#source, part, place ?? undefined);
+        this.#position = next === undefined ? [epoch, turn + 1, 0, null, 0] : [epoch, turn, number + 1, next, 0];
         continue;
       }
-      // The next of this lane, without a look at the others.
-      const skip = (((lane - p) % lanes) + lanes) % lanes;
-      if (passed + skip >= samples.length) {
-        this.#position = [p + samples.length - passed, epoch, turn, place, samples.length];
-        continue;
-      }
-      const raw = samples[this.#windowOrder(epoch, shard, place, samples.length)[passed + skip] as number] as RawSample;
-      this.#position = [p + skip + 1, epoch, turn, place, passed + skip + 1];
-      return this.#item(raw, shard);
+      const raw = samples[this.#windowOrder(epoch, part.shard, place, samples.length)[passed] as number] as RawSample;
+      this.#position = [epoch, turn, number, place, passed + 1];
+      this.#isDry = false;
+      return this.#item(raw, part.shard);
     }
+  }
+
+  /** A shard that cannot be divided and is not all this lane's: its windows are dealt out. */
+  #isShared(part: ShardPart): boolean {
+    const { format, shards } = this.#source;
+    return !isWhole(part) && format.division(shards[part.shard] as string) === "none";
   }
 
   #item(raw: RawSample, shard: number): CursorItem {
@@ -108,22 +113,25 @@ export class SourceCursor {
     return fault;
   }
 
-  #endEpoch(p: number, epoch: number): CursorItem | undefined | "more" {
+  #endEpoch(epoch: number): CursorItem | undefined | "more" {
     const { epochs = Number.POSITIVE_INFINITY } = this.#source.settings;
-    const isBarren = this.#epochStart.epoch === epoch && this.#epochStart.p === p;
-    if (this.#isGone || (epoch + 1 >= epochs && !isBarren)) return undefined;
-    if (isBarren) {
+    const { lanes } = this.#part;
+    this.#dryEpochs = this.#isDry ? this.#dryEpochs + 1 : 0;
+    // A lane may find nothing in one epoch, where it has another lane's part of the next.
+    const hasNone = this.#dryEpochs >= (lanes === 1 ? 1 : 4 * lanes);
+    if (this.#isGone || (epoch + 1 >= epochs && !hasNone)) return undefined;
+    if (hasNone) {
       this.#isGone = true;
       const fault = this.#fault("*", "source", "none of its shards has a sample that can be read", 1);
       return { id: "*", fault, after: this.#position };
     }
-    this.#position = [p, epoch + 1, 0, null, 0];
-    this.#epochStart = { epoch: epoch + 1, p };
+    this.#position = [epoch + 1, 0, 0, null, 0];
+    this.#isDry = true;
     return "more";
   }
 
   async #window(
-    shard: number,
+    part: ShardPart,
     place: ShardPlace | undefined,
     signal: AbortSignal | undefined,
   ): Promise<ShardWindow | { readonly fault: Fault }> {
@@ -131,7 +139,7 @@ export class SourceCursor {
     let delayMs = this.#source.settings.retryDelayMs ?? 100;
     for (let attempt = 1; ; attempt++, delayMs *= 2) {
       try {
-        return await this.#pool.window(this.#source, shard, place, signal);
+        return await this.#pool.window(this.#source, part, place, signal);
       } catch (error) {
         signal?.throwIfAborted();
         // A package that is not installed, or a column that does not exist, is nobody's bad shard.
@@ -140,22 +148,25 @@ export class SourceCursor {
           await this.#env.sleep(delayMs, signal);
           continue;
         }
-        const name = this.#source.shards[shard] as string;
+        const name = this.#source.shards[part.shard] as string;
         const id = `${name.slice(name.lastIndexOf("/") + 1)}${place === undefined ? "" : ` at ${JSON.stringify(place)}`}`;
         return { fault: this.#fault(id, "shard", reasonOf(error), attempt, error as BatchWeaveError) };
       }
     }
   }
 
-  #shards(epoch: number): Uint32Array {
-    if (this.#order?.epoch === epoch) return this.#order.shards;
-    const count = this.#source.shards.length;
-    const { shuffle = true } = this.#source.settings;
-    const shards = shuffle
-      ? permutation(count, this.#part.seed, this.#source.name, "shards", epoch)
-      : Uint32Array.from({ length: count }, (_, i) => i);
-    this.#order = { epoch, shards };
-    return shards;
+  #partsOf(epoch: number): readonly ShardPart[] {
+    if (this.#parts?.epoch === epoch) return this.#parts.list;
+    const { shards, sizes, format, name, settings } = this.#source;
+    const { seed, lane, lanes } = this.#part;
+    const order =
+      (settings.shuffle ?? true)
+        ? permutation(shards.length, seed, name, "shards", epoch)
+        : Uint32Array.from({ length: shards.length }, (_, i) => i);
+    // Shards of one source are of one kind; were they not, all would be treated as the one that can be divided least.
+    const division = divisionOf(shards.map((shard) => format.division(shard)));
+    this.#parts = { epoch, list: partsOf(sizes, order, { lane, lanes, epoch }, division) };
+    return this.#parts.list;
   }
 
   #windowOrder(epoch: number, shard: number, place: ShardPlace | null, count: number): Uint32Array {
@@ -168,4 +179,8 @@ export class SourceCursor {
     this.#inWindow = { key, order };
     return order;
   }
+}
+
+function divisionOf(divisions: readonly Division[]): Division {
+  return divisions.find((one) => one === "none") ?? divisions.find((one) => one === "groups") ?? "anywhere";
 }

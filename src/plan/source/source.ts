@@ -10,7 +10,9 @@ import { jsonlFormat } from "./jsonl-shard.js";
 import { megatronFormat } from "./megatron-shard.js";
 import { type ParquetSettings, parquetFormat } from "./parquet-shard.js";
 import { localPath, type ShardAccess } from "./shard-bytes.js";
-import type { ShardFormat } from "./shard-reader.js";
+import { nominalBytes } from "./shard-part.js";
+import { shardPrint } from "./shard-print.js";
+import type { ShardFormat, WindowLimits } from "./shard-reader.js";
 import { tarFormat } from "./tar-shard.js";
 
 /** Settings of every source. */
@@ -21,7 +23,10 @@ export interface SourceSettings extends FaultPolicy {
   readonly epochs?: number | undefined;
   /** Shards in an order decided by the seed, and samples within windows. Default true. */
   readonly shuffle?: boolean | undefined;
-  /** A window, the grain of shuffling and of reading, ends with whichever comes first. Defaults 256 samples, 1 MiB. */
+  /**
+   * A window, the grain of shuffling and of reading, ends with whichever comes first. Defaults: 256 samples; 1 MiB, or less where sources times lanes
+   * are so many that a window of each would not fit into memory.
+   */
   readonly windowSamplesMax?: number | undefined;
   readonly windowBytesMax?: number | undefined;
   /** What is done to a sample, in order. */
@@ -78,9 +83,17 @@ export interface ResolvedSource {
   readonly format: ShardFormat;
   readonly shards: readonly string[];
   readonly settings: SourceSettings;
+  /** Bytes of each shard, by which it is divided among lanes. */
+  readonly sizes: readonly number[];
+  /** Files of its shards that are not there. */
+  readonly missing: readonly string[];
+  readonly limits: WindowLimits;
   /** Of everything that decides the order of samples: a resume point is good only for the same. */
   readonly fingerprint: number;
 }
+
+/** Bytes of a window at most, where the source does not say. */
+export const windowBytesDefault = 1_048_576;
 
 /** Finds the shards of a source. */
 export async function resolveSource(
@@ -88,6 +101,7 @@ export async function resolveSource(
   source: Source,
   seed: number | string,
   access: ShardAccess,
+  bytesMax: number = windowBytesDefault,
 ): Promise<ResolvedSource> {
   const shards = (
     await Promise.all(source.shards.map((shard) => expandShard(shard, source.format.name, access)))
@@ -100,12 +114,22 @@ export async function resolveSource(
       { source: name, shards: source.shards },
     );
   }
-  const { epochs = 0, shuffle = true, windowSamplesMax = 256, windowBytesMax = 1_048_576 } = source.settings;
+  const { epochs = 0, shuffle = true, windowSamplesMax = 256, windowBytesMax = bytesMax } = source.settings;
+  const { sizes, print, missing } = await shardPrint(source.format, shards, access);
   // The last segment only: moving the data elsewhere, or onto another store, changes no order.
   const names = shards.map((shard) => shard.slice(shard.lastIndexOf("/") + 1));
   const order = [epochs, shuffle ? 1 : 0, windowSamplesMax, windowBytesMax];
-  const fingerprint = hash32(String(seed), name, source.format.name, ...order, ...names);
-  return { name, format: source.format, shards, settings: source.settings, fingerprint };
+  const fingerprint = hash32(String(seed), name, source.format.name, ...order, ...names, print);
+  return {
+    name,
+    format: source.format,
+    shards,
+    settings: source.settings,
+    sizes: sizes.map((size) => size ?? nominalBytes),
+    missing,
+    limits: { samplesMax: windowSamplesMax, bytesMax: windowBytesMax },
+    fingerprint,
+  };
 }
 
 function patternOf(glob: string): RegExp {

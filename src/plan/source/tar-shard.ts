@@ -4,7 +4,16 @@
  */
 import { BatchWeaveError } from "../../index.js";
 import { openShardBytes, ReadAhead, type ShardBytes } from "./shard-bytes.js";
-import type { RawSample, ShardFormat, ShardPlace, ShardReader, ShardWindow, WindowLimits } from "./shard-reader.js";
+import type { ShardPart } from "./shard-part.js";
+import {
+  assertSize,
+  type RawSample,
+  type ShardFormat,
+  type ShardPlace,
+  type ShardReader,
+  type ShardWindow,
+  type WindowLimits,
+} from "./shard-reader.js";
 
 const blockBytes = 512;
 
@@ -33,7 +42,13 @@ class TarReader implements ShardReader {
   }
 
   /** A place is the byte of a header. The id of a sample is its key. */
-  async read(place: ShardPlace | undefined, limits: WindowLimits, signal?: AbortSignal): Promise<ShardWindow> {
+  async read(
+    place: ShardPlace | undefined,
+    limits: WindowLimits,
+    part: ShardPart,
+    signal?: AbortSignal,
+  ): Promise<ShardWindow> {
+    assertSize(this.#bytes.uri, this.#bytes.size, part);
     const samples: RawSample[] = [];
     let at = (place as number | undefined) ?? 0;
     let file = await this.#file(at, signal);
@@ -137,6 +152,7 @@ function keyOf(name: string): string {
 /** WebDataset archives. */
 export const tarFormat: ShardFormat = {
   name: "webdataset",
+  division: () => "none",
   async open(uri, access) {
     return new TarReader(await openShardBytes(uri, access));
   },

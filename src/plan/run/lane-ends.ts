@@ -1,0 +1,152 @@
+/**
+ * The end of a finite log. A lane that has no sample left says so in the resume point of its last batch, so every process can see from the log which
+ * lanes have ended, and whoever comes last closes it. Lanes end at different steps: empty batches fill the gaps, so that every batch can be reached;
+ * whoever finds a gap of a lane that has ended fills it, whoever held that lane.
+ */
+import { type Env, isBatchWeaveError, type Namespace } from "../../index.js";
+import { inheritedPoints, type LaneLayout, laneId, openLanes, type RunningLane, startOf } from "./lane-layout.js";
+import { type LaneParts, LanePlanner, type PlannedBatch } from "./lane-planner.js";
+import { decodeLaneState, isLanePoint, nextStepOf } from "./lane-state.js";
+
+/** How often a process that writes looks for a gap that holds the log up. */
+const lookDelayMs = 1_000;
+/** Looks at the same gap before a lane that somebody else held is filled by us. */
+const looksMin = 3;
+const attemptsMax = 5;
+
+/** Where a lane stands. */
+interface LaneEnd {
+  readonly lane: number;
+  /** Of its next batch. */
+  readonly nextStep: number;
+  readonly seq: number;
+  readonly isOver: boolean;
+}
+
+/** Puts a batch into the log for a lane. */
+export type Append = (lane: RunningLane, batch: PlannedBatch) => Promise<void>;
+
+/** Sees to the end of a log. */
+export class LaneEnds {
+  readonly #ns: Namespace;
+  readonly #parts: LaneParts;
+  readonly #layout: LaneLayout;
+  readonly #steps: number;
+  readonly #append: Append;
+  readonly #signal: AbortSignal | undefined;
+  /** Lanes that were seen not to have ended, by seq: asking the sources again would give the same. */
+  readonly #going = new Map<number, number>();
+
+  constructor(
+    log: { readonly ns: Namespace; readonly layout: LaneLayout; readonly steps: number },
+    parts: LaneParts,
+    append: Append,
+    signal: AbortSignal | undefined,
+  ) {
+    this.#ns = log.ns;
+    this.#layout = log.layout;
+    this.#steps = log.steps;
+    this.#parts = parts;
+    this.#append = append;
+    this.#signal = signal;
+  }
+
+  /** While a process writes: fills gaps of lanes that have ended, because others could go on for a while only. Ends with the signal. */
+  async watch(lanes: readonly RunningLane[], env: Env, signal: AbortSignal): Promise<void> {
+    if (!this.#layout.isLanes || !this.#parts.pipeline.hasEnd) return;
+    let seen = { step: -1, times: 0 };
+    while (!signal.aborted) {
+      await env.sleep(lookDelayMs, signal).catch(() => {});
+      if (signal.aborted) return;
+      const { waiting } = await this.#ns.info({ signal });
+      if (!waiting) continue;
+      seen = { step: waiting.missingStep, times: seen.step === waiting.missingStep ? seen.times + 1 : 1 };
+      const lane = Number(waiting.lane.slice("lane-".length));
+      const own = lanes.find((one) => one.lane === lane);
+      if (own?.ended) await this.#fill(own, await this.#reached(signal, lanes));
+      if (own || seen.times < looksMin || !(await this.#look(lane)).isOver) continue;
+      await this.#fillForeign([lane], await this.#reached(signal)).catch(onlyLost);
+    }
+  }
+
+  /** Fills the gaps that the own lanes have left below what others have written. */
+  async fillOwn(lanes: readonly RunningLane[]): Promise<void> {
+    if (!this.#layout.isLanes) return;
+    const reached = await this.#reached(this.#signal, lanes);
+    for (const lane of lanes) if (lane.ended) await this.#fill(lane, reached);
+  }
+
+  /** Closes the log if all lanes have ended; whether it is closed now, and where it ends. */
+  async finish(mayClose: boolean): Promise<{ closed: boolean; end: number }> {
+    for (let attempt = 1; ; attempt++) {
+      const { steps, closed } = await this.#ns.info({ signal: this.#signal });
+      if (closed || !mayClose) return { closed, end: steps.end };
+      const ends = await Promise.all(Array.from({ length: this.#layout.count }, (_, lane) => this.#look(lane)));
+      if (!ends.every(({ isOver }) => isOver)) return { closed, end: steps.end };
+      try {
+        const reached = await this.#reached(this.#signal);
+        const behind = ends.filter(({ nextStep }) => nextStep < reached).map(({ lane }) => lane);
+        if (this.#layout.isLanes && behind.length > 0) await this.#fillForeign(behind, reached);
+        return { closed: true, end: (await this.#ns.close({ signal: this.#signal })).end };
+      } catch (error) {
+        // Somebody else came to the same end at the same time.
+        if (attempt === attemptsMax) throw error;
+        onlyLost(error);
+      }
+    }
+  }
+
+  /** The first step that no lane has written, nor any above it; own lanes have batches on the way. */
+  async #reached(signal: AbortSignal | undefined, own: readonly RunningLane[] = []): Promise<number> {
+    const { producers, steps } = await this.#ns.info({ signal });
+    const after = (lane: number, seq: number): number[] =>
+      lane < 0 || seq === 0 ? [] : [this.#ns.firstOwnStep + (seq - 1) * this.#layout.count + lane + 1];
+    const written = producers.flatMap(({ id, seq }) => after(Number(/^lane-(\d+)$/.exec(id)?.[1] ?? -1), seq));
+    const accepted = own.flatMap(({ lane, planner }) => after(lane, planner.nextSeq));
+    return Math.min(this.#steps, Math.max(steps.end, ...written, ...accepted));
+  }
+
+  async #look(lane: number): Promise<LaneEnd> {
+    const { print } = this.#parts.pipeline;
+    const layout = this.#layout;
+    const state = (await this.#ns.producerState(laneId(layout, lane), { signal: this.#signal })) ?? {
+      seq: 0,
+      resumePoint: undefined,
+    };
+    const { seq, resumePoint } = state;
+    const part = { lane, lanes: layout.count };
+    const { first } = (resumePoint ?? {}) as { readonly first?: number };
+    // A lane that wrote nothing into this log has said nothing in it either: its sources are asked.
+    if (seq > 0 && isLanePoint(resumePoint) && first === this.#ns.firstOwnStep) {
+      const written = decodeLaneState(resumePoint, print, part);
+      const nextStep = nextStepOf(written);
+      return { lane, seq, nextStep, isOver: written.isOver || nextStep >= this.#steps };
+    }
+    const inherited = await inheritedPoints(this.#ns, { ...layout, held: [lane] }, this.#signal);
+    const planner = new LanePlanner(this.#parts, part, startOf(this.#ns, layout, lane, state, inherited));
+    const isOver =
+      planner.nextStep >= this.#steps || (this.#going.get(lane) !== seq && (await planner.isOver(this.#signal)));
+    if (!isOver) this.#going.set(lane, seq);
+    return { lane, seq, nextStep: planner.nextStep, isOver };
+  }
+
+  async #fill(lane: RunningLane, reached: number): Promise<void> {
+    while (lane.planner.nextStep < reached) {
+      const batch = await lane.planner.next({ isFiller: true, signal: this.#signal });
+      if (!batch) return;
+      await this.#append(lane, batch);
+    }
+  }
+
+  /** Takes over lanes that have ended: whoever held them has nothing to write any more. */
+  async #fillForeign(lanes: readonly number[], reached: number): Promise<void> {
+    const opened = await openLanes(this.#ns, this.#parts, { ...this.#layout, held: lanes }, undefined, this.#signal);
+    for (const lane of opened) await this.#fill(lane, reached);
+    await Promise.all(opened.map(({ producer }) => producer.close({ signal: this.#signal })));
+  }
+}
+
+/** Another process filled the same gap, or closed the log: what was wanted is done. */
+export function onlyLost(error: unknown): void {
+  if (!isBatchWeaveError(error, "FENCED") && !isBatchWeaveError(error, "CLOSED")) throw error;
+}

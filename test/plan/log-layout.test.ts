@@ -1,0 +1,163 @@
+/**
+ * Property: a log's sources are divided in one way only, whoever writes. In commit order the number of parts is fixed with the namespace; another
+ * number, or a part that somebody else holds, puts no sample in twice; a process that sees other shards than the others is refused; and the audit counts
+ * the samples of the log, not what its producers say they were given. Method: pipelines over real files into logs in memory, run against each other.
+ */
+import { appendFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { openNamespace, systemEnv } from "../../src/index.js";
+import {
+  auditPipeline,
+  definePipeline,
+  jsonl,
+  OpenPipeline,
+  type Pipeline,
+  type PipelineSpec,
+  type RunSettings,
+  runPipeline,
+  tokenize,
+} from "../../src/plan/index.js";
+import { dataFolder, writeJsonl } from "./data-files.js";
+
+const tokens = tokenize({ tokenizer: { kind: "bytes" } });
+const fast = { producer: { cadence: { kind: "interval", intervalMs: 5 } } } as const;
+let count = 0;
+
+function build(folder: string, spec: Partial<PipelineSpec> = {}): Pipeline {
+  return definePipeline({
+    namespace: { uri: `memory:layout-${count++}`, grid: { rows: 2, chunks: 1 }, order: "commit" },
+    sources: { web: jsonl({ shards: join(folder, "web-*.jsonl"), transforms: [tokens], epochs: 1 }) },
+    strategy: (graph) => graph.balance(),
+    construct: { seqLength: 512 },
+    workers: { threads: 0 },
+    ...spec,
+  });
+}
+
+async function samplesOf(pipeline: Pipeline): Promise<string[]> {
+  const ns = await openNamespace(pipeline.spec.namespace.uri);
+  const { steps } = await ns.info();
+  const ids: string[] = [];
+  for (let step = 0; step < steps.end; step++) ids.push(...((await ns.samples(step)) ?? []).map(({ id }) => id));
+  return ids;
+}
+
+const part = (index: number, of: number, id = `p${index}`): RunSettings => ({
+  ...fast,
+  id,
+  part: { index, count: of },
+});
+const failure = (running: Promise<unknown>): Promise<string> =>
+  running.then(
+    () => "no failure",
+    (error: Error) => error.message,
+  );
+
+for (const [name, others] of Object.entries({
+  "0/2, 1/2 and 2/3": [part(0, 2), part(1, 2), part(2, 3)],
+  "0/1 and 1/2": [part(0, 1), part(1, 2)],
+  "1/2 before 0/1": [part(1, 2), part(0, 1)],
+})) {
+  test(`parts ${name}: the one that divides otherwise is refused, and no sample is in the log twice`, async () => {
+    const folder = dataFolder();
+    writeJsonl(folder, "web", [60, 90]);
+    const pipeline = build(folder);
+    const said: string[] = [];
+    for (const settings of others) said.push(await failure(runPipeline(pipeline, { ...settings, batchesMax: 2 })));
+    const ids = await samplesOf(pipeline);
+    expect(ids.length - new Set(ids).size, "samples that are in the log twice").toBe(0);
+    expect(said.at(-1)).toMatch(/divides its sources into .* not \d.*samples would be in it twice/);
+  });
+}
+
+test("two producers without a part: the newer one holds it, and no sample is in the log twice", async () => {
+  const folder = dataFolder();
+  const all = writeJsonl(folder, "web", [60, 90]);
+  const pipeline = build(folder);
+  await runPipeline(pipeline, { ...fast, id: "p0", batchesMax: 2 });
+  const said = await Promise.all([
+    failure(runPipeline(pipeline, { ...fast, id: "p0" })),
+    failure(runPipeline(pipeline, { ...fast, id: "p1" })),
+  ]);
+  expect(said.filter((text) => text === "no failure").length, said.join(" | ")).toBeGreaterThan(0);
+  for (const text of said) expect(text).toMatch(/no failure|epoch|fenced/i);
+  const ids = await samplesOf(pipeline);
+  expect(ids.length - new Set(ids).size, "samples that are in the log twice").toBe(0);
+  expect(ids.length).toBe(all);
+});
+
+test("several parts by the file: one process holds them all, or each has its own, and the last one closes the log", async () => {
+  const folder = dataFolder();
+  const all = writeJsonl(folder, "web", [60, 90]);
+  const spec = (): Partial<PipelineSpec> => ({
+    namespace: { uri: `memory:layout-${count++}`, grid: { rows: 2, chunks: 1 }, order: "commit", parts: 3 },
+  });
+  const one = build(folder, spec());
+  expect(await runPipeline(one, fast)).toMatchObject({ closed: true });
+  const three = build(folder, spec());
+  const results = await Promise.all([0, 1, 2].map((index) => runPipeline(three, part(index, 3))));
+  expect(results.some(({ closed }) => closed)).toBe(true);
+  for (const pipeline of [one, three]) {
+    expect(new Set(await samplesOf(pipeline)).size).toBe(all);
+    const audit = await auditPipeline(pipeline, await openNamespace(pipeline.spec.namespace.uri));
+    expect(audit).toMatchObject({ lost: 0, repeated: 0, unaudited: [] });
+  }
+});
+
+test("a process that sees other shards than the lanes beside it is refused before it fences anybody", async () => {
+  const folder = dataFolder();
+  writeJsonl(folder, "web", [60, 90]);
+  const lanes = { uri: `memory:layout-${count++}`, grid: { rows: 2, chunks: 1 }, lanes: 2 };
+  const pipeline = build(folder, { namespace: lanes, steps: 8 });
+  await runPipeline(pipeline, { ...fast, lanes: [0], batchesMax: 1 });
+  writeFileSync(join(folder, "web-002.jsonl"), `${JSON.stringify({ text: "more" })}\n`);
+  expect(await failure(runPipeline(pipeline, { ...fast, lanes: [1], batchesMax: 1 }))).toMatch(
+    /source web is not what it was/,
+  );
+  expect((await (await openNamespace(lanes.uri)).info()).producers.map(({ id }) => id)).toEqual(["lane-0"]);
+});
+
+test("the audit counts samples: a second writer of the same part is found, whatever its resume points say", async () => {
+  const folder = dataFolder();
+  const all = writeJsonl(folder, "web", [60, 90]);
+  const pipeline = build(folder);
+  await runPipeline(pipeline, { ...fast, close: false });
+  const ns = await openNamespace(pipeline.spec.namespace.uri);
+  await using open = await OpenPipeline.open(pipeline, systemEnv);
+  const planner = open.planner(0, 1);
+  await using producer = await ns.producer({ id: "somebody", cadence: { kind: "interval", intervalMs: 5 } });
+  for (let batch = await planner.next(); batch; batch = await planner.next()) {
+    const { resumePoint, lineage, notes } = batch;
+    await producer.append(batch.slices, { resumePoint, lineage, user: notes });
+  }
+  await producer.flush();
+  expect(await auditPipeline(pipeline, ns)).toMatchObject({ lost: 0, repeated: all });
+});
+
+test("a shard that has changed is refused at a restart, with a way out: lines appended, a line edited, a shard gone", async () => {
+  const changes: Record<string, (path: string) => void> = {
+    appended: (path) => appendFileSync(path, `${JSON.stringify({ id: 1, text: "late" })}\n`),
+    edited: (path) => writeFileSync(path, `${JSON.stringify({ id: 0, text: "other" })}\n`.repeat(60)),
+    emptied: (path) => writeFileSync(path, ""),
+  };
+  for (const [name, change] of Object.entries(changes)) {
+    const folder = dataFolder();
+    writeJsonl(folder, "web", [60, 90]);
+    const pipeline = build(folder);
+    await runPipeline(pipeline, { ...fast, batchesMax: 2 });
+    change(join(folder, "web-000.jsonl"));
+    expect(await failure(runPipeline(pipeline, fast)), name).toMatch(
+      /source web is not what it was \(shards, their sizes or contents.*new goes into a source of its own.*fork the log/,
+    );
+  }
+});
+
+test("data that was copied elsewhere is the same data", async () => {
+  const [here, there] = [dataFolder(), dataFolder()];
+  for (const folder of [here, there]) writeJsonl(folder, "web", [60, 90]);
+  const pipeline = build(here);
+  await runPipeline(pipeline, { ...fast, batchesMax: 2 });
+  const moved = build(there, { namespace: pipeline.spec.namespace });
+  expect(await runPipeline(moved, fast)).toMatchObject({ closed: true });
+});
