@@ -140,6 +140,8 @@ export class Job {
   #open({ namespace }: Handle, rank: number, from: Cursor): Promise<Consumer> {
     const { mesh, policy, layout, rowsPerRank } = this.#shape;
     return namespace.consumer({
+      // Virtual hours of waiting are nothing to tell anybody.
+      onWait: () => {},
       mesh,
       rank,
       policy,

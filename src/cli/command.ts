@@ -1,5 +1,5 @@
 /** What a command is: data for its help, and a function. */
-import type { Env, Metrics, Namespace } from "../index.js";
+import type { Env, Metrics, Namespace, NamespaceOptions } from "../index.js";
 import type { Arguments } from "./arguments.js";
 import type { Stopping } from "./stopping.js";
 import type { Terminal } from "./terminal.js";
@@ -37,5 +37,5 @@ export interface Call {
   readonly env: Env;
   readonly metrics: Metrics;
   /** Opens the namespace of the first positional argument, with the settings that the options say. */
-  open(): Promise<Namespace>;
+  open(options?: Pick<NamespaceOptions, "waitMs">): Promise<Namespace>;
 }

@@ -66,8 +66,14 @@ async function runCommand(name: string, command: Command, argv: readonly string[
     stopping,
     env: systemEnv,
     metrics,
-    open: () =>
-      openNamespace(args.uri, { metrics, signal: stopping.signal, storeSettings: { durability: durabilityOf(args) } }),
+    open: (options) =>
+      openNamespace(args.uri, {
+        ...options,
+        metrics,
+        signal: stopping.signal,
+        storeSettings: { durability: durabilityOf(args) },
+        onWait: (message) => terminal.note(message),
+      }),
   };
   const server = port === undefined ? undefined : await import("./metrics-server.js");
   const served = await server?.serveMetrics(metrics, port as number);

@@ -26,6 +26,8 @@ export interface ConsumerParts {
   readonly register?: RegisterCheckpoint | undefined;
   /** Asked now and then while a step is waited for; throws when it can never come. */
   readonly watchStarvation?: WatchStarvation | undefined;
+  /** Told what is being waited for when `next()` has blocked for ten seconds, and again after twice as long, and so on. */
+  readonly onLongWait?: ((message: string) => void) | undefined;
   /** Called when the consumer is closed or the log has ended. */
   readonly onEnd?: (() => void) | undefined;
   /** Ends the consumer: a pending and every later `next()` rejects with its reason. */
@@ -58,9 +60,12 @@ export interface ConsumerOpening {
   readonly limits: ConsumerLimits;
   readonly start: Position;
   readonly observer: ConsumerObserver;
-  readonly parts: Pick<ConsumerParts, "register" | "watchStarvation" | "onEnd">;
+  readonly parts: Pick<ConsumerParts, "register" | "watchStarvation" | "onLongWait" | "onEnd">;
   readonly signal: AbortSignal | undefined;
 }
+
+/** A wait of so long is told, with what is waited for. */
+const longWaitMs = 10_000;
 
 /** How often a waiting rank asks whether the step can come at all. */
 const starvationLookMs = 2_000;
@@ -215,6 +220,7 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
   async #front(prefetch: Prefetch, begun: number, signal: AbortSignal | undefined): Promise<Front> {
     const { env, spec, head } = this.#log;
     let hasTold = false;
+    let tellAtMs = longWaitMs;
     for (;;) {
       const front = prefetch.front;
       if (front) return front;
@@ -230,7 +236,11 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
       }
       if (wanted && manifest && wanted.lastStep >= manifest.steps.end)
         await this.#parts.watchStarvation?.({ step: wanted.lastStep, waitedMs }, { signal: signal ?? this.#signal });
-      const leftMs = Math.max(1, this.#limits.waitTimeoutMs - waitedMs);
+      if (wanted && manifest && waitedMs >= tellAtMs) {
+        tellAtMs *= 2;
+        this.#parts.onLongWait?.(`Still waiting. ${waitTimeout(env, spec, manifest, wanted, waitedMs).message}`);
+      }
+      const leftMs = Math.max(1, Math.min(this.#limits.waitTimeoutMs, tellAtMs) - waitedMs);
       const lookMs = this.#parts.watchStarvation ? starvationLookMs : timerMsMax;
       await this.#changeOrTimer(prefetch, Math.min(leftMs, lookMs), signal);
     }

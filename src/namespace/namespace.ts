@@ -76,6 +76,8 @@ export interface ConsumerOptions extends ConsumerSettings {
   /** When a rank that waits for a step nobody may build gives up. */
   readonly lag?: LagSettings | undefined;
   /** Told, in a sentence, when this rank begins to wait for a step that no producer may build before a checkpoint is registered. */
+  /** Told what `next()` waits for when it has blocked for ten seconds, and again now and then. Default: a warning on stderr. */
+  readonly onWait?: ((message: string) => void) | undefined;
   readonly onLagWait?: ((message: string) => void) | undefined;
   /** Rank 0 of the job also reclaims, for as long as its consumer is open. Default: nobody does. */
   readonly reclaim?: ReclaimLoopSettings | boolean | undefined;
@@ -155,7 +157,16 @@ export class Namespace {
 
   /** Opens one rank's view of the log. Mesh and rank default to what the launcher of the job says in the environment. */
   async consumer(options: ConsumerOptions = {}): Promise<Consumer> {
-    const { environment = process.env, signal, group, lag, onLagWait, reclaim: reclaiming, ...settings } = options;
+    const {
+      environment = process.env,
+      signal,
+      group,
+      lag,
+      onLagWait,
+      onWait,
+      reclaim: reclaiming,
+      ...settings
+    } = options;
     const observer = consumerMetrics(this.metrics, this.grid);
     const watch = starvationWatch(this.#log, lag, { onStarve: ({ message }) => onLagWait?.(message) });
     const ended = new AbortController();
@@ -167,6 +178,8 @@ export class Namespace {
         await this.checkpoint(id, cursor, { group, ...own });
       },
       watchStarvation: (starvation, call) => watch({ ...starvation, group }, call),
+      // Whoever did not ask to be told finds it on stderr: a job that stands still must say why.
+      onLongWait: onWait ?? ((message) => process.emitWarning(message, "BatchWeaveWait")),
       onEnd: () => ended.abort(),
       // A checkpoint of an ancestor goes on here, where its row is shared.
       acceptCursor: (cursor) => translateCursor(this.#log.spec, cursor),

@@ -46,8 +46,16 @@ export interface NamespaceOptions {
   readonly retry?: RetrySettings | undefined;
   /** Where numbers go. Default: a registry of the handle's own. */
   readonly metrics?: Metrics | undefined;
+  /** `openNamespace`: how long to wait for a namespace that nobody has created yet, as ranks do that start first. Default 0. */
+  readonly waitMs?: number | undefined;
+  /** Told that it waits, and for what. */
+  readonly onWait?: ((message: string) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
+
+/** How often a namespace that is not there yet is looked for: at first, and at most. */
+const absentLookMs = 100;
+const absentLookMsMax = 2_000;
 
 /** What a new namespace is. */
 export interface NamespaceSettings {
@@ -135,18 +143,33 @@ function storeMetrics(metrics: Metrics): StoreObserver {
   };
 }
 
-/** Opens an existing namespace. */
+/** Opens an existing namespace; with `waitMs`, once somebody has created it. */
 export async function openNamespace(uri: string, options: NamespaceOptions = {}): Promise<Namespace> {
   const backend = await openBackend(uri, options);
-  const bytes = await backend.store.get(namespaceKey, { signal: options.signal });
-  if (!bytes) {
-    throw new BatchWeaveError(
-      "NO_NAMESPACE",
-      `There is no namespace at ${uri}. Create one with createNamespace() or \`batchweave create ${uri} --rows R --chunks C\`.`,
-      { uri },
-    );
-  }
+  const bytes = await awaitNamespace(uri, backend, options);
   return await handle(uri, backend, decodeNamespace(bytes, `${uri}/${namespaceKey}`), options);
+}
+
+async function awaitNamespace(uri: string, { store, env }: Backend, options: NamespaceOptions): Promise<Uint8Array> {
+  const { signal, waitMs = 0 } = options;
+  const begunMs = env.monotonic();
+  for (let lookMs = absentLookMs; ; lookMs = Math.min(2 * lookMs, absentLookMsMax)) {
+    const bytes = await store.get(namespaceKey, { signal });
+    if (bytes) return bytes;
+    const leftMs = begunMs + waitMs - env.monotonic();
+    if (leftMs <= 0) break;
+    if (lookMs === absentLookMs)
+      options.onWait?.(
+        `Waiting for a namespace at ${uri}, at most ${Math.round(waitMs / 1_000)} s: nobody has created it yet.`,
+      );
+    await env.sleep(Math.min(lookMs, leftMs), signal);
+  }
+  const waited = waitMs > 0 ? `, and nobody created one within ${Math.round(waitMs / 1_000)} s` : "";
+  throw new BatchWeaveError(
+    "NO_NAMESPACE",
+    `There is no namespace at ${uri}${waited}. Create one with createNamespace() or \`batchweave create ${uri} --rows R --chunks C\`.`,
+    { uri },
+  );
 }
 
 /**

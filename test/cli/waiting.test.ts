@@ -37,3 +37,17 @@ test("--no-takeover on both sides: the second is refused, the first goes on", as
   expect([second.status, second.error?.code]).toEqual([1, "FENCED"]);
   expect([(await first.ended).status, (await first.ended).stderr]).toEqual([0, expect.any(String)]);
 }, 30_000);
+
+test("a rank that is started first waits for its namespace, says so, and reads it; at the limit it is refused", async () => {
+  const uri = space.uri("late");
+  const rank = start(["consume", uri, "--dp", "1", "--rank", "0", "--iterations", "1"]);
+  const refused = await run("consume", uri, "--dp", "1", "--rank", "0", "--wait-timeout", "0.3", "--json");
+  expect([refused.status, refused.error?.code]).toEqual([2, "NO_NAMESPACE"]);
+  await must("create", uri, "--rows", "1");
+  await must("produce", uri, "--id", "p", "--batches", "1", "--bytes", "100");
+  const { status, stderr } = await rank.ended;
+  expect([status, stderr]).toEqual([
+    0,
+    expect.stringMatching(/^Waiting for a namespace at .*: nobody has created it yet/),
+  ]);
+}, 30_000);

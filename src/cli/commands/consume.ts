@@ -21,7 +21,9 @@ async function run(call: Call): Promise<undefined> {
   const checkpoints = readCheckpoints(call);
   const limit = args.integer("iterations", { min: 1 }) ?? Number.POSITIVE_INFINITY;
   const waitSeconds = args.number("wait-timeout");
-  const ns = await open();
+  const waitMs = 1_000 * (waitSeconds ?? 600);
+  // Ranks may be started before whoever creates the namespace.
+  const ns = await open({ waitMs });
   const from = await startFrom(call, ns, checkpoints);
   await using consumer = await ns.consumer({
     mesh: meshOf(call),
@@ -32,10 +34,11 @@ async function run(call: Call): Promise<undefined> {
     group: checkpoints.group,
     rowsPerRank: args.integer("rows-per-rank", { min: 1 }),
     prefetchBytesMax: args.integer("prefetch-bytes", { min: 1 }),
-    waitTimeoutMs: waitSeconds === undefined ? undefined : 1_000 * waitSeconds,
+    waitTimeoutMs: waitMs,
     // It has registered what is due before it asks for more: no checkpoint of its own can be on its way.
     lag: checkpoints.isRegistered ? { deadlockMs: 0 } : undefined,
     onLagWait: (message) => terminal.note(message),
+    onWait: (message) => terminal.note(message),
     signal: stopping.signal,
   });
   const { rank, worldSize } = consumer.place;
@@ -220,7 +223,10 @@ export const command: Command = {
     layout: { value: "LAYOUT", help: "contiguous (default) or zigzag (Megatron)." },
     "rows-per-rank": { value: "N", help: "Rows of a rank in an iteration (default 1)." },
     "prefetch-bytes": { value: "B", help: "Bytes read ahead at most (default 256m)." },
-    "wait-timeout": { value: "SECONDS", help: "Fail after waiting so long for a batch (default 600)." },
+    "wait-timeout": {
+      value: "SECONDS",
+      help: "Fail after waiting so long for a batch, or for the namespace (default 600).",
+    },
     iterations: { value: "N", help: "Stop after so many iterations." },
     slices: { help: "With --json: add [step, row, chunk, sha256] of every slice." },
     "cursor-file": { value: "FILE", help: "Go on from this file if it is there; save the cursor in it." },
