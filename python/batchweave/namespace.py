@@ -8,6 +8,7 @@ from typing import Any, Callable, Mapping
 
 from .consumer.consumer import Consumer
 from .consumer.mesh import resolve_mesh
+from .consumer.waiting import WAITS
 from .env.ids import random_uuid
 from .errors import BatchWeaveError, invalid
 from .format.keys import BATCH_PREFIX, BOUNDARY_PREFIX, INDEX_PREFIX, INTENT_PREFIX, MANIFEST_PREFIX, NAMESPACE_KEY, PRODUCER, SEQ, assert_name
@@ -20,6 +21,9 @@ from .log.stage import lane_number, seq_in_log
 from .producer.producer import Producer
 from .store.object_store import RetryingStore, Store, open_store, path_of_file_uri
 
+#: How often a namespace that is not there yet is looked for: at first, and at most.
+_ABSENT_LOOK_S = 0.1
+_ABSENT_LOOK_MAX_S = 2.0
 #: Producers whose last commit is looked up.
 _DETAIL_MAX = 64
 
@@ -145,18 +149,34 @@ def _handle(uri: str, store: Store, spec: NamespaceSpec, settings: dict[str, Any
     return Namespace(uri, log)
 
 
-def open_namespace(uri: str, store: Store | None = None, **settings: Any) -> Namespace:
-    """Opens an existing namespace. A store of your own is used as it is, without our retries."""
+def open_namespace(uri: str, store: Store | None = None, wait: float = 0.0, **settings: Any) -> Namespace:
+    """Opens an existing namespace. A store of your own is used as it is, without our retries.
+
+    wait: how many seconds to wait for one that nobody has created yet, as ranks do that start first.
+    """
     backend = store or _open_backend(uri, **settings)
-    data = backend.get(NAMESPACE_KEY)
-    if data is None:
-        raise BatchWeaveError(
-            "NO_NAMESPACE",
-            f"There is no namespace at {uri}. Create one with create_namespace() or "
-            f"`batchweave create {uri} --rows R --chunks C`.",
-            {"uri": uri},
-        )
+    data = _await_namespace(uri, backend, wait)
     return _handle(uri, backend, decode_namespace(data, f"{uri}/{NAMESPACE_KEY}"), settings)
+
+
+def _await_namespace(uri: str, store: Store, wait: float) -> bytes:
+    until = time.monotonic() + wait
+    delay = _ABSENT_LOOK_S
+    while (data := store.get(NAMESPACE_KEY)) is None:
+        left = until - time.monotonic()
+        if left <= 0:
+            waited = f", and nobody created one within {wait:.0f} s" if wait > 0 else ""
+            raise BatchWeaveError(
+                "NO_NAMESPACE",
+                f"There is no namespace at {uri}{waited}. Create one with create_namespace() or "
+                f"`batchweave create {uri} --rows R --chunks C`.",
+                {"uri": uri},
+            )
+        if delay == _ABSENT_LOOK_S:
+            WAITS.warning("Waiting for a namespace at %s, at most %.0f s: nobody has created it yet.", uri, wait)
+        time.sleep(min(delay, left))
+        delay = min(2 * delay, _ABSENT_LOOK_MAX_S)
+    return data
 
 
 def create_namespace(

@@ -8,19 +8,19 @@ import argparse
 import hashlib
 import os
 import re
-import signal
 import sys
-import threading
 from typing import Any, Sequence
 
 from .. import __version__
 from ..consumer.share import Share
+from ..consumer.waiting import WAITS
 from ..errors import BatchWeaveError, invalid
 from ..format.cursor import make_cursor
 from ..format.stored_json import dump_json
 from ..lifecycle.checkpoints import DEFAULT_GROUP
 from ..namespace import Namespace, open_namespace
 from .description import describe, format_bytes, format_seconds
+from .stopping import Stop, Stopped
 
 
 def _print_json(value: Any) -> None:
@@ -32,31 +32,6 @@ def _note(args: argparse.Namespace, text: str) -> None:
     """A remark for people: with --json, stderr holds nothing but a failure."""
     if not args.json:
         print(text, file=sys.stderr)
-
-
-class _Stopped(BaseException):
-    """Raised by the first signal."""
-
-
-class _Stop:
-    """The first SIGINT or SIGTERM asks for a clean end: at once while waiting, and after the share in hand otherwise. A second one ends the process."""
-
-    number = 0
-    busy = False
-
-    def listen(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self._handle(self._on_signal)
-
-    def _handle(self, handler: Any) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, handler)
-
-    def _on_signal(self, number: int, _frame: Any) -> None:
-        self.number = number
-        self._handle(signal.SIG_DFL)
-        if not self.busy:
-            raise _Stopped
 
 
 def _info(args: argparse.Namespace) -> None:
@@ -137,7 +112,8 @@ def _consume(args: argparse.Namespace) -> None:
     if args.keep_last is not None and args.checkpoint_every is None:
         raise invalid("--keep-last goes with --checkpoint-every N.")
     every = args.checkpoint_every or 1
-    namespace = open_namespace(args.uri)
+    # Ranks may be started before whoever creates the namespace.
+    namespace = open_namespace(args.uri, wait=args.wait_timeout)
     seen = total = 0
     with namespace.consumer(sizes, args.rank, _start(args, namespace), wait_timeout=args.wait_timeout, group=args.checkpoint_group, **settings) as consumer:
         place = consumer.place
@@ -164,7 +140,7 @@ def _consume(args: argparse.Namespace) -> None:
                 if args.stop.number or (args.iterations is not None and seen >= args.iterations):
                     break
                 args.stop.busy = False
-        except _Stopped:
+        except Stopped:
             pass
         args.stop.busy = True
         if args.cursor_file:
@@ -220,7 +196,7 @@ def _parser() -> _Parser:
     consume.add_argument("--layout", default="contiguous")
     consume.add_argument("--rows-per-rank", type=_count, default=1)
     consume.add_argument("--prefetch-bytes", type=_size)
-    consume.add_argument("--wait-timeout", type=float, default=600.0)
+    consume.add_argument("--wait-timeout", type=float, default=600.0, help="Seconds to wait for a batch, or for the namespace (default 600).")
     consume.add_argument("--iterations", type=_count)
     consume.add_argument("--slices", action="store_true", help="With --json: add [step, row, chunk, sha256] of every slice.")
     consume.add_argument("--cursor-file", help="Go on from this file if it is there; save the cursor in it.")
@@ -235,10 +211,11 @@ def _parser() -> _Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command; gives the exit status: 0, 2 when input or the store's content is at fault, 128 and the signal's number when stopped, 1 for anything else."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    stop = _Stop()
+    stop = Stop()
     try:
         args = _parser().parse_args(arguments)
         args.stop = stop
+        stop.is_quiet = WAITS.disabled = args.json
         stop.listen()
         args.run(args)
         return 128 + stop.number if stop.number else 0
@@ -253,5 +230,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except _Stopped:
+    except Stopped:
         return 128 + stop.number

@@ -17,7 +17,7 @@ from .prefetch import Prefetch
 from .projection import IterationPlan, Projection, RowsPerRank
 from .reader import Slice, SliceReader
 from .share import Share
-from .waiting import describe_wait, reclaimed
+from .waiting import LONG_WAIT_S, WAITS, describe_wait, reclaimed
 
 _STARVATION_LOOK_S = 2.0
 
@@ -190,6 +190,7 @@ class Consumer:
 
     def _wait_front(self, prefetch: Prefetch, begun: float) -> tuple[IterationPlan, Any] | None:
         """The first iteration, read and taken out of the line; None at the end of a closed log."""
+        tell_after = LONG_WAIT_S
         with prefetch.changed:
             while True:
                 prefetch.plan_here()
@@ -216,6 +217,9 @@ class Consumer:
                 if wanted is not None and manifest is not None:
                     if waited >= self._wait_timeout:
                         raise describe_wait(self._log, manifest, wanted, waited)
+                    if waited >= tell_after:
+                        tell_after *= 2
+                        WAITS.warning("Still waiting. %s", describe_wait(self._log, manifest, wanted, waited).message)
                     if wanted.last_step >= manifest.end and manifest.max_lag is not None:
                         prefetch.changed.release()
                         try:
@@ -223,7 +227,7 @@ class Consumer:
                         finally:
                             prefetch.changed.acquire()
                 prefetch.want_more()
-                prefetch.changed.wait(min(max(0.001, self._wait_timeout - waited), _STARVATION_LOOK_S))
+                prefetch.changed.wait(min(max(0.001, min(self._wait_timeout, tell_after) - waited), _STARVATION_LOOK_S))
 
     def close(self) -> None:
         """Ends the threads and waits for them. What is in flight finishes unseen; what takes longer than a few seconds is left behind."""

@@ -1,6 +1,7 @@
 """What a reader says whose data does not come: not yet, or no longer."""
 from __future__ import annotations
 
+import logging
 import time
 from typing import Callable, TypeVar
 
@@ -10,6 +11,11 @@ from ..log.log import Log
 from .projection import IterationPlan
 
 T = TypeVar("T")
+
+#: Where waits are told: on stderr, unless the program says otherwise to `logging`.
+WAITS = logging.getLogger("batchweave.wait")
+#: A wait of so long is told, with what is waited for.
+LONG_WAIT_S = 10.0
 
 
 def reclaimed(row: int, manifest: Manifest, rows: int) -> BatchWeaveError:

@@ -10,19 +10,7 @@ from typing import Any
 
 from ..errors import BatchWeaveError, corrupt
 from .batch import EXTENTS_MAX
-from .stored_json import (
-    as_flag,
-    as_id,
-    as_integer,
-    as_list,
-    as_name,
-    as_record,
-    as_text,
-    as_tuple,
-    as_uuid,
-    check_unknown,
-    open_json,
-)
+from .stored_json import as_flag, as_id, as_integer, as_list, as_name, as_record, as_text, as_tuple, as_uuid, check_unknown, open_json
 
 FANOUT = 64
 CELLS_MAX = 65_536

@@ -44,7 +44,7 @@ class StreamingDataset(_Base):
     policy:        "per-rank" (dp x rows_per_rank rows an iteration) or "global-batch" (one batch an iteration).
     layout:        "contiguous" or "zigzag" (Megatron's context parallelism).
     broadcast:     axes along which one rank reads for its peers over torch.distributed, such as ("tp", "pp").
-    wait_timeout:  seconds to wait for a batch before WAIT_TIMEOUT.
+    wait_timeout:  seconds to wait for a batch before WAIT_TIMEOUT, or for a namespace that nobody has created yet.
     fields:        names of the tensors to join ahead of the loop, such as ("tokens", "labels"); default all. Others are joined when asked for.
     pin_memory:    with decode="torch": `share["name"]` is in page-locked memory where there is a GPU, for `.to(device, non_blocking=True)`.
     transform:     a function of a share, called on the threads that read ahead; the loop gets what it returns.
@@ -134,7 +134,8 @@ class StreamingDataset(_Base):
     def namespace(self) -> Namespace:
         """The namespace, opened when first needed, and anew in every process."""
         if self._namespace is None or self._namespace_pid != os.getpid():
-            self._namespace = open_namespace(self.uri, **self._store_settings)
+            # Ranks may be started before whoever creates the namespace.
+            self._namespace = open_namespace(self.uri, wait=self._settings["wait_timeout"], **self._store_settings)
             self._namespace_pid = os.getpid()
         return self._namespace
 
