@@ -22,10 +22,10 @@ import {
   models,
   type SampleMeta,
 } from "../src/plan/index.js";
-import { number, readOptions } from "./harness/options.js";
-import { pipelineTime } from "./harness/pipeline-schedule.js";
-import { Report } from "./harness/report.js";
-import { skewedSamples, skews } from "./harness/skewed-samples.js";
+import { number, readOptions } from "./parts/options.js";
+import { pipelineTime } from "./parts/pipeline-schedule.js";
+import { Report } from "./parts/report.js";
+import { skewedSamples, skews } from "./parts/skewed-samples.js";
 
 export const summary: string = "imbalance and modelled speed-up on Table 1's models";
 

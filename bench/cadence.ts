@@ -6,9 +6,9 @@
 import { availableParallelism } from "node:os";
 import type { CadenceMinute, CadenceRun } from "../sim/index.js";
 import type { CadenceSettings } from "../src/cadence/index.js";
-import { type CadenceJob, type CadenceOutcome, runJobs } from "./harness/cadence-worker.js";
-import { number, numbers, readOptions } from "./harness/options.js";
-import { type Cell, Report } from "./harness/report.js";
+import { type CadenceJob, type CadenceOutcome, runJobs } from "./parts/cadence-worker.js";
+import { number, numbers, readOptions } from "./parts/options.js";
+import { type Cell, Report } from "./parts/report.js";
 
 export const summary = "visibility, success and requests of every commit policy, simulated on S3 latencies";
 

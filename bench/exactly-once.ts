@@ -7,6 +7,7 @@
  */
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import { inScratchFolder } from "../harness/scratch-folder.js";
 import { systemEnv } from "../src/env/index.js";
 import {
   asSeq,
@@ -22,10 +23,9 @@ import {
 import { createNamespace } from "../src/index.js";
 import { Log, type Opening } from "../src/log/index.js";
 import { openFileStore } from "../src/store/index.js";
-import { number, numbers, readOptions } from "./harness/options.js";
-import { Report } from "./harness/report.js";
-import { inScratchFolder } from "./harness/scratch-folder.js";
-import { median, quantile } from "./harness/statistics.js";
+import { number, numbers, readOptions } from "./parts/options.js";
+import { Report } from "./parts/report.js";
+import { median, quantile } from "./parts/statistics.js";
 
 export const summary =
   "what durable producer state adds to a commit, in bytes and time [--payloads] [--slices 8,32,128] [--rounds 300]";

@@ -6,8 +6,8 @@ import { systemEnv } from "../src/env/index.js";
 import { asSeq, batchKey, type Descriptor, decodeNamespace, encodeExtent, namespaceKey } from "../src/format/index.js";
 import { createNamespace, deleteNamespace, openNamespace, openStore, parseSkip } from "../src/index.js";
 import { Log } from "../src/log/index.js";
-import { number, numbers, readOptions } from "./harness/options.js";
-import { Report } from "./harness/report.js";
+import { number, numbers, readOptions } from "./parts/options.js";
+import { Report } from "./parts/report.js";
 
 export const summary = "requests of a fork of a long history [--steps 1e4,1e5,1e6] [--skips 2]";
 

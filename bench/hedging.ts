@@ -3,14 +3,15 @@
  * hundred of them a second later. The rank reads one share after another and nothing ahead, so every slow read shows in its wait; once
  * with hedged reads, as every namespace has them, and once without. `extraRequests` is the share of range reads that hedging added.
  */
+
+import { FaultProxy } from "../harness/fault-proxy.js";
+import { s3Access } from "../harness/s3-servers.js";
+import { startTinyS3 } from "../harness/tiny-s3.js";
 import { createNamespace, type Namespace, openNamespace, openStore, systemEnv, withRetry } from "../src/index.js";
-import { FaultProxy } from "../test/stores/harness/fault-proxy.js";
-import { s3Access } from "../test/stores/harness/s3-servers.js";
-import { startTinyS3 } from "../test/stores/harness/tiny-s3.js";
-import { number, readOptions } from "./harness/options.js";
-import { makePayloads } from "./harness/payload.js";
-import { Report } from "./harness/report.js";
-import { quantile } from "./harness/statistics.js";
+import { number, readOptions } from "./parts/options.js";
+import { makePayloads } from "./parts/payload.js";
+import { Report } from "./parts/report.js";
+import { quantile } from "./parts/statistics.js";
 
 export const summary =
   "a rank's wait when one range read in a hundred takes a second, with hedging and without [--steps 1500]";

@@ -8,6 +8,7 @@
  * lengths take turns, and each ratio is that of the medians.
  */
 import { join } from "node:path";
+import { inScratchFolder } from "../harness/scratch-folder.js";
 import { SliceReader } from "../src/consumer/index.js";
 import {
   asStep,
@@ -23,13 +24,12 @@ import {
 } from "../src/format/index.js";
 import { type ObjectStore, openNamespace, systemEnv } from "../src/index.js";
 import { Log } from "../src/log/index.js";
-import { countCalls, type StoreTally, taken } from "./harness/counted-store.js";
-import { HistoryBuilder, probeSteps } from "./harness/history-builder.js";
-import { HistoryStore, Pack } from "./harness/history-store.js";
-import { number, numbers, readOptions } from "./harness/options.js";
-import { Report } from "./harness/report.js";
-import { inScratchFolder } from "./harness/scratch-folder.js";
-import { median } from "./harness/statistics.js";
+import { countCalls, type StoreTally, taken } from "./parts/counted-store.js";
+import { HistoryBuilder, probeSteps } from "./parts/history-builder.js";
+import { HistoryStore, Pack } from "./parts/history-store.js";
+import { number, numbers, readOptions } from "./parts/options.js";
+import { Report } from "./parts/report.js";
+import { median } from "./parts/statistics.js";
 
 export const summary =
   "manifest, commit, open and old reads in long histories [--steps 1e3,1e4,1e5,1e6,1e7] [--producers 1000] [--commits 256] [--probes 32] [--folder DIR]";

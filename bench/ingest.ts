@@ -5,13 +5,14 @@
  *
  * A payload is one whole batch, of 8 slices (grid 8x1).
  */
+
+import { WorkerProcess } from "../harness/worker-process.js";
 import { createNamespace } from "../src/index.js";
-import { type BenchPlace, inBenchPlace } from "./harness/bench-place.js";
-import type { IngestAnswer, IngestQuestion, IngestWorkerSettings } from "./harness/ingest-worker.js";
-import { number, numbers, readOptions } from "./harness/options.js";
-import { Report } from "./harness/report.js";
-import { median } from "./harness/statistics.js";
-import { WorkerProcess } from "./harness/worker-process.js";
+import { type BenchPlace, inBenchPlace } from "./parts/bench-place.js";
+import type { IngestAnswer, IngestQuestion, IngestWorkerSettings } from "./parts/ingest-worker.js";
+import { number, numbers, readOptions } from "./parts/options.js";
+import { Report } from "./parts/report.js";
+import { median } from "./parts/statistics.js";
 
 export const summary =
   "producer processes against the bare store [--payloads 100e3,1e6,10e6] [--producers 1,4] [--rounds 4] [--seconds 6] [--store file|s3] [--folder DIR]";
@@ -50,7 +51,7 @@ class Crew {
   }
 
   static start(cell: Cell, place: BenchPlace, name: string): Crew {
-    const url = new URL(`./harness/ingest-worker.${import.meta.url.endsWith(".ts") ? "ts" : "js"}`, import.meta.url);
+    const url = new URL(`./parts/ingest-worker.${import.meta.url.endsWith(".ts") ? "ts" : "js"}`, import.meta.url);
     return new Crew(
       Array.from({ length: cell.producers }, (_, i) => {
         const settings: IngestWorkerSettings = {

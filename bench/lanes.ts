@@ -9,14 +9,14 @@ import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 import { gzipSync } from "node:zlib";
+import { inScratchFolder } from "../harness/scratch-folder.js";
 import { SeededRandom } from "../src/plan/index.js";
-import { number, numbers, readOptions } from "./harness/options.js";
-import { Report } from "./harness/report.js";
-import { inScratchFolder } from "./harness/scratch-folder.js";
+import { number, numbers, readOptions } from "./parts/options.js";
+import { Report } from "./parts/report.js";
 
 export const summary: string = "bytes of sources read per byte, by lanes in as many processes";
 
-const script = fileURLToPath(new URL("./harness/lane-process.js", import.meta.url));
+const script = fileURLToPath(new URL("./parts/lane-process.js", import.meta.url));
 const formats = ["jsonl", "jsonl.gz", "parquet", "webdataset", "megatron"] as const;
 type Format = (typeof formats)[number];
 

@@ -6,12 +6,12 @@
 import { readdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import { inScratchFolder } from "../harness/scratch-folder.js";
+import { WorkerProcess } from "../harness/worker-process.js";
 import { createNamespace } from "../src/index.js";
-import type { LifecycleRole } from "./harness/lifecycle-worker.js";
-import { number, readOptions } from "./harness/options.js";
-import { Report } from "./harness/report.js";
-import { inScratchFolder } from "./harness/scratch-folder.js";
-import { WorkerProcess } from "./harness/worker-process.js";
+import type { LifecycleRole } from "./parts/lifecycle-worker.js";
+import { number, readOptions } from "./parts/options.js";
+import { Report } from "./parts/report.js";
 
 export const summary =
   "stored bytes over a run with checkpoints, with and without reclaim [--steps 1010] [--step-ms 60] [--data FILE.json]";
@@ -67,7 +67,7 @@ async function measure(folder: string, plan: Plan, reclaim: boolean): Promise<Sa
   const ns = await createNamespace(uri, { grid: { rows, chunks: 1 } });
   await ns.setMaxLag(plan.maxLag);
   const shared = { ...plan, uri, rows, reclaim, graceMs: (plan.maxLag * plan.stepMs) / 2, keepVersions: 4 };
-  const worker = new URL("./harness/lifecycle-worker.js", import.meta.url);
+  const worker = new URL("./parts/lifecycle-worker.js", import.meta.url);
   const start = (role: Partial<LifecycleRole>): WorkerProcess => new WorkerProcess(worker, { ...shared, ...role });
   const makers = Array.from({ length: producers }, (_, i) =>
     start({ role: "producer", id: `producer-${i}`, steps: plan.steps / producers }),

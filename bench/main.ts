@@ -1,7 +1,7 @@
 /** `npm run bench -- NAME [arguments] [--json]`: every file beside this one is a benchmark and exports `run`. */
 import { readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { Usage } from "./harness/options.js";
+import { Usage } from "./parts/options.js";
 
 /** What a benchmark file exports. */
 interface Benchmark {

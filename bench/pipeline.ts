@@ -7,6 +7,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { performance } from "node:perf_hooks";
+import { inScratchFolder } from "../harness/scratch-folder.js";
 import {
   backboneCost,
   definePipeline,
@@ -22,10 +23,9 @@ import {
   type Source,
   tokenize,
 } from "../src/plan/index.js";
-import { number, readOptions } from "./harness/options.js";
-import { Report } from "./harness/report.js";
-import { inScratchFolder } from "./harness/scratch-folder.js";
-import { skewedSamples, skews } from "./harness/skewed-samples.js";
+import { number, readOptions } from "./parts/options.js";
+import { Report } from "./parts/report.js";
+import { skewedSamples, skews } from "./parts/skewed-samples.js";
 
 export const summary: string = "packing efficiency; tokens a second per core; time outside transforms";
 

@@ -12,10 +12,10 @@ import {
   imbalance,
   type SampleMeta,
 } from "../src/plan/index.js";
-import { number, numbers, readOptions } from "./harness/options.js";
-import { Report } from "./harness/report.js";
-import { skewedSamples, skews } from "./harness/skewed-samples.js";
-import { median } from "./harness/statistics.js";
+import { number, numbers, readOptions } from "./parts/options.js";
+import { Report } from "./parts/report.js";
+import { skewedSamples, skews } from "./parts/skewed-samples.js";
+import { median } from "./parts/statistics.js";
 
 export const summary: string = "time of cost and balance, from 10^3 to 10^6 samples";
 

@@ -8,11 +8,11 @@
  */
 import { crc32 } from "../src/format/index.js";
 import { createNamespace, openNamespace, openStore } from "../src/index.js";
-import { inBenchPlace } from "./harness/bench-place.js";
-import { number, numbers, readOptions } from "./harness/options.js";
-import { makePayloads } from "./harness/payload.js";
-import { Report } from "./harness/report.js";
-import { median, quantile } from "./harness/statistics.js";
+import { inBenchPlace } from "./parts/bench-place.js";
+import { number, numbers, readOptions } from "./parts/options.js";
+import { makePayloads } from "./parts/payload.js";
+import { Report } from "./parts/report.js";
+import { median, quantile } from "./parts/statistics.js";
 
 export const summary =
   "slices of ranks against bare range reads and whole batches [--ranks 8,32,128] [--slices 100e3,1e6] [--megabytes 256] [--store file|s3] [--folder DIR]";

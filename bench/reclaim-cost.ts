@@ -5,13 +5,13 @@
  * turns in every round, first and last alike; the ratios are of the same round, and what is told is the median over rounds and the spread.
  */
 import { execFileSync } from "node:child_process";
+import { WorkerProcess } from "../harness/worker-process.js";
 import { createNamespace } from "../src/index.js";
-import { type BenchPlace, inBenchPlace } from "./harness/bench-place.js";
-import { number, readOptions } from "./harness/options.js";
-import type { ReclaimCostAnswer, ReclaimCostQuestion, ReclaimCostSettings } from "./harness/reclaim-cost-worker.js";
-import { Report } from "./harness/report.js";
-import { median } from "./harness/statistics.js";
-import { WorkerProcess } from "./harness/worker-process.js";
+import { type BenchPlace, inBenchPlace } from "./parts/bench-place.js";
+import { number, readOptions } from "./parts/options.js";
+import type { ReclaimCostAnswer, ReclaimCostQuestion, ReclaimCostSettings } from "./parts/reclaim-cost-worker.js";
+import { Report } from "./parts/report.js";
+import { median } from "./parts/statistics.js";
 
 export const summary =
   "writing and reading with and without a running reclaim [--only write|paced|read] [--pairs 5] [--payload 1e6] [--seconds 1] [--store file|s3] [--folder DIR]";
@@ -48,7 +48,7 @@ export async function run(args: string[]): Promise<void> {
   const wanted = phases.filter((phase) => (options.only ?? phase) === phase);
   await inBenchPlace(options.store, options.folder, async (place) => {
     const url = new URL(
-      `./harness/reclaim-cost-worker.${import.meta.url.endsWith(".ts") ? "ts" : "js"}`,
+      `./parts/reclaim-cost-worker.${import.meta.url.endsWith(".ts") ? "ts" : "js"}`,
       import.meta.url,
     );
     const start = (): WorkerProcess =>

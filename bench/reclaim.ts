@@ -16,10 +16,10 @@ import {
 } from "../src/format/index.js";
 import { ReclaimLoop, type ReclaimReport, reclaim, registerCheckpoint } from "../src/lifecycle/index.js";
 import { type Holder, Log } from "../src/log/index.js";
-import { countCalls, taken } from "./harness/counted-store.js";
-import { number, numbers, readOptions } from "./harness/options.js";
-import { Report } from "./harness/report.js";
-import { SortedStore } from "./harness/sorted-store.js";
+import { countCalls, taken } from "./parts/counted-store.js";
+import { number, numbers, readOptions } from "./parts/options.js";
+import { Report } from "./parts/report.js";
+import { SortedStore } from "./parts/sorted-store.js";
 
 export const summary = "requests and seconds of reclaiming a long history [--steps 1e5,1e6] [--live 1000]";
 

@@ -4,9 +4,9 @@
  * not there yet count like any other. The price is S3's of 2025 in us-east-1: 0.005 dollars per 1,000 PUT or LIST, 0.0004 per 1,000 GET.
  */
 import { createNamespace, type Namespace, openNamespace } from "../src/index.js";
-import { number, numbers, readOptions } from "./harness/options.js";
-import { makePayloads } from "./harness/payload.js";
-import { Report } from "./harness/report.js";
+import { number, numbers, readOptions } from "./parts/options.js";
+import { makePayloads } from "./parts/payload.js";
+import { Report } from "./parts/report.js";
 
 export const summary =
   "requests per batch at a steady pace, and their price [--producers 1,4,16] [--pace 1] [--seconds 20]";

@@ -11,17 +11,17 @@ import { cpus } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { number, readOptions } from "./harness/options.js";
-import { writeParquetSources } from "./harness/parquet-sources.js";
-import { Report } from "./harness/report.js";
-import { inScratchFolder } from "./harness/scratch-folder.js";
+import { inScratchFolder } from "../harness/scratch-folder.js";
+import { number, readOptions } from "./parts/options.js";
+import { writeParquetSources } from "./parts/parquet-sources.js";
+import { Report } from "./parts/report.js";
 
 export const summary: string = "memory of 306 Parquet sources: one loader per rank and worker, and ours";
 
-const script = fileURLToPath(new URL("./harness/memory-process.js", import.meta.url));
+const script = fileURLToPath(new URL("./parts/memory-process.js", import.meta.url));
 /** Python is not compiled: its files lie in the source tree, two folders above dist/bench. */
 const root = fileURLToPath(new URL("../../", import.meta.url));
-const torchScript = join(root, "bench/harness/torch_memory.py");
+const torchScript = join(root, "bench/parts/torch_memory.py");
 
 /** What the interpreter has, or undefined when torch or pyarrow is missing. */
 function torchOf(python: string): string | undefined {

@@ -15,13 +15,13 @@
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { number, numbers, readOptions } from "./harness/options.js";
-import { Report } from "./harness/report.js";
-import { inScratchFolder } from "./harness/scratch-folder.js";
-import type { SinkSettings } from "./harness/sink-server.js";
-import { median, quantile } from "./harness/statistics.js";
-import type { StoreAnswer, StoreQuestion, StoreWorkerSettings } from "./harness/store-worker.js";
-import { WorkerProcess } from "./harness/worker-process.js";
+import { inScratchFolder } from "../harness/scratch-folder.js";
+import type { SinkSettings } from "../harness/sink-server.js";
+import { WorkerProcess } from "../harness/worker-process.js";
+import { number, numbers, readOptions } from "./parts/options.js";
+import { Report } from "./parts/report.js";
+import { median, quantile } from "./parts/statistics.js";
+import type { StoreAnswer, StoreQuestion, StoreWorkerSettings } from "./parts/store-worker.js";
 
 export const summary =
   "our S3 client, the bare undici call and AWS SDK v3 [--sizes 100e3,1e6,10e6] [--concurrency 1,8,32] [--ops put,get] [--tls both|yes|no] [--rounds 5] [--seconds 0.4] [--clients NAMES] [--heap MB]";
@@ -41,7 +41,7 @@ interface Plan {
 
 function start(file: string, argument: unknown): WorkerProcess {
   const ending = import.meta.url.endsWith(".ts") ? "ts" : "js";
-  return new WorkerProcess(new URL(`./harness/${file}.${ending}`, import.meta.url), argument);
+  return new WorkerProcess(new URL(`${file}.${ending}`, import.meta.url), argument);
 }
 
 /** A certificate for loopback that the workers trust. */
@@ -55,7 +55,7 @@ function makeCertificate(folder: string): SinkSettings {
 }
 
 async function measure(tls: boolean, settings: SinkSettings, plan: Plan, report: Report): Promise<void> {
-  const server = start("sink-server", settings);
+  const server = start("../harness/sink-server", settings);
   const names = tls ? plan.clients.filter((name) => name !== bytesSigned) : plan.clients;
   const workers = new Map<string, WorkerProcess>();
   try {
@@ -63,7 +63,7 @@ async function measure(tls: boolean, settings: SinkSettings, plan: Plan, report:
     const endpoint = `${tls ? "https" : "http"}://127.0.0.1:${port}`;
     for (const client of names) {
       const settings: StoreWorkerSettings = { client, endpoint, heapMb: plan.heapMb };
-      workers.set(client, start("store-worker", settings));
+      workers.set(client, start("./parts/store-worker", settings));
     }
     for (const op of plan.ops)
       for (const bytes of plan.sizes)

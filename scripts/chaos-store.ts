@@ -1,8 +1,8 @@
 /** Where the chaos happens: a folder, or a real S3 server, with a fault proxy in between if asked for. */
 import { pathToFileURL } from "node:url";
+import { badDay, FaultProxy } from "../harness/fault-proxy.js";
+import { startMinio, startMoto } from "../harness/s3-servers.js";
 import { type ObjectStore, openStore, type StoreSettings } from "../src/index.js";
-import { badDay, FaultProxy } from "../test/stores/harness/fault-proxy.js";
-import { startMinio, startMoto } from "../test/stores/harness/s3-servers.js";
 
 /** A store for one run. */
 export interface ChaosStore {

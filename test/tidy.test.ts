@@ -28,7 +28,9 @@ const publicDoors = ["src/index.ts", "src/plan/index.ts"];
 const entries = [...publicDoors, "src/cli/main.ts"];
 
 const sources = listFiles("src", [".ts"]).map(parseFile);
-const around = ["sim", "bench", "scripts", "examples", "test"].flatMap((folder) => listFiles(folder, [".ts", ".mjs"]));
+const around = ["harness", "sim", "bench", "scripts", "examples", "test"].flatMap((folder) =>
+  listFiles(folder, [".ts", ".mjs"]),
+);
 const texts = [...sources.map((file) => file.path), ...around, ...listFiles("python", [".py"])];
 
 /** Rooms by name: each folder of src with a door, `index.ts`. A room may have rooms of its own, such as `store/http`. */
@@ -51,6 +53,7 @@ function roomOf(path: string): string {
   return folders.join("/") || "index";
 }
 
+const topFolder = (path: string): string => path.split("/")[0] as string;
 const topOf = (room: string): string => room.split("/")[0] as string;
 const isWithin = (room: string, outer: string): boolean => room.startsWith(`${outer}/`);
 
@@ -221,7 +224,26 @@ describe("rooms", () => {
     expect(sources.flatMap(importProblems)).toEqual([]);
   });
 
-  test("sim, bench and scripts enter rooms through their doors; examples use the package like any user", () => {
+  test("around src, imports flow one way too: harness is everybody's, sim and bench are for those above, nobody imports a test", () => {
+    const above: Record<string, readonly string[]> = {
+      harness: [],
+      sim: ["harness"],
+      bench: ["harness", "sim"],
+      scripts: ["harness", "sim"],
+      examples: [],
+      test: ["harness", "sim", "bench", "scripts"],
+    };
+    const wrong = around
+      .filter((path) => path.endsWith(".ts"))
+      .flatMap((path) => importsOf(parseFile(path)).map((specifier) => ({ path, to: resolveImport(path, specifier) })))
+      .filter(({ path, to }) => {
+        const [from, folder] = [topFolder(path), topFolder(to ?? "src/")];
+        return folder in above && from !== folder && !above[from]?.includes(folder);
+      });
+    expect(wrong).toEqual([]);
+  });
+
+  test("harness, sim, bench and scripts enter rooms through their doors; examples use the package like any user", () => {
     const files = around.filter((path) => path.endsWith(".ts") && !path.startsWith("test/")).map(parseFile);
     expect(files.flatMap(importProblems)).toEqual([]);
     const examples = files.filter((file) => file.path.startsWith("examples/"));

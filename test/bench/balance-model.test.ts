@@ -4,8 +4,8 @@
  */
 import fc from "fast-check";
 import { expect, test, vi } from "vitest";
-import { pipelineTime } from "../../bench/harness/pipeline-schedule.js";
-import { skewedSamples, skews } from "../../bench/harness/skewed-samples.js";
+import { pipelineTime } from "../../bench/parts/pipeline-schedule.js";
+import { skewedSamples, skews } from "../../bench/parts/skewed-samples.js";
 import { run as runPlan } from "../../bench/plan.js";
 
 test("equal microbatches take their own time and the fill and drain of the pipeline", () => {

@@ -3,10 +3,10 @@
  * Method: the conformance suite against Azurite, and a fault proxy in front of it. Run by `make test-stores`.
  */
 import { afterAll, expect, test } from "vitest";
+import { startAzurite } from "../../harness/cloud-servers.js";
 import { type AzureStoreSettings, openStore } from "../../src/store/index.js";
 import { describeStoreConformance } from "../store/conformance.js";
 import { describeCloudFaults } from "./cloud-faults.js";
-import { startAzurite } from "./harness/cloud-servers.js";
 
 const server = await startAzurite();
 

@@ -3,10 +3,10 @@
  * Registered by the tests of each such store, with a fault proxy in front of its server.
  */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { badDay, type Fault, FaultProxy } from "../../harness/fault-proxy.js";
 import { systemEnv } from "../../src/env/index.js";
 import { type ObjectStore, withRetry } from "../../src/store/index.js";
 import { bytes, noise, same } from "../store/conformance.js";
-import { badDay, type Fault, FaultProxy } from "./harness/fault-proxy.js";
 
 /** How to open a store of this kind through another address. */
 export interface CloudFaultSubject {

@@ -3,9 +3,9 @@
  * at the end) and `probe` against each server, which they find through the environment. Run by `make test-stores`.
  */
 import { beforeAll, expect, test } from "vitest";
+import { startAzurite, startFakeGcs } from "../../harness/cloud-servers.js";
+import { startMinio } from "../../harness/s3-servers.js";
 import { buildIfStale, start } from "../cli/command-line.js";
-import { startAzurite, startFakeGcs } from "./harness/cloud-servers.js";
-import { startMinio } from "./harness/s3-servers.js";
 
 beforeAll(() => buildIfStale());
 

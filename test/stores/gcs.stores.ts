@@ -3,10 +3,10 @@
  * Method: the conformance suite against fake-gcs-server. Run by `make test-stores`.
  */
 import { afterAll, test } from "vitest";
+import { startFakeGcs } from "../../harness/cloud-servers.js";
 import { type GcsStoreSettings, openStore } from "../../src/store/index.js";
 import { describeStoreConformance } from "../store/conformance.js";
 import { describeCloudFaults } from "./cloud-faults.js";
-import { startFakeGcs } from "./harness/cloud-servers.js";
 
 const server = await startFakeGcs();
 

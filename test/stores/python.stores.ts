@@ -6,10 +6,10 @@ import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
+import { type CloudServer, startAzurite, startFakeGcs } from "../../harness/cloud-servers.js";
+import { startXmlDoor } from "../../harness/gcs-xml.js";
+import { obstore, obtain } from "../../harness/tools.js";
 import { openNamespace, openStore } from "../../src/index.js";
-import { type CloudServer, startAzurite, startFakeGcs } from "./harness/cloud-servers.js";
-import { startXmlDoor } from "./harness/gcs-xml.js";
-import { obstore, obtain } from "./harness/tools.js";
 
 const run = promisify(execFile);
 const path = (name: string): string => fileURLToPath(new URL(`../../${name}`, import.meta.url));

@@ -10,8 +10,8 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { startTinyS3, type TinyS3 } from "../../harness/tiny-s3.js";
 import { buildIfStale, start } from "../cli/command-line.js";
-import { startTinyS3, type TinyS3 } from "./harness/tiny-s3.js";
 
 const folder = mkdtempSync(join(tmpdir(), "batchweave-credentials-"));
 let s3: TinyS3;

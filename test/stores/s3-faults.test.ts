@@ -4,13 +4,13 @@
  * Method: a fault proxy in front of a small server that keeps the rules; each fault planned for one request.
  */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { badDay, type Fault, FaultProxy } from "../../harness/fault-proxy.js";
+import { s3Access } from "../../harness/s3-servers.js";
+import { startTinyS3, type TinyS3 } from "../../harness/tiny-s3.js";
 import { systemEnv } from "../../src/env/index.js";
 import { createNamespace, openStore } from "../../src/index.js";
 import { assertSafe, type ObjectStore, probeStore, type S3StoreSettings, withRetry } from "../../src/store/index.js";
 import { bytes, noise, same } from "../store/conformance.js";
-import { badDay, type Fault, FaultProxy } from "./harness/fault-proxy.js";
-import { s3Access } from "./harness/s3-servers.js";
-import { startTinyS3, type TinyS3 } from "./harness/tiny-s3.js";
 
 let server: TinyS3;
 let proxy: FaultProxy;

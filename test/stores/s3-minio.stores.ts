@@ -3,8 +3,8 @@
  * Method: the conformance suite against MinIO. Run by `make test-stores`.
  */
 import { afterAll, test } from "vitest";
+import { leaveUpload, openS3At, startMinio } from "../../harness/s3-servers.js";
 import { describeStoreConformance } from "../store/conformance.js";
-import { leaveUpload, openS3At, startMinio } from "./harness/s3-servers.js";
 
 const server = await startMinio();
 

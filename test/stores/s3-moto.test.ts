@@ -4,10 +4,10 @@
  * `make test-stores` runs the same against servers of production grade.
  */
 import { afterAll, test } from "vitest";
+import { leaveUpload, openS3At, startMoto } from "../../harness/s3-servers.js";
 import { systemEnv } from "../../src/env/index.js";
 import { withRetry } from "../../src/store/index.js";
 import { describeStoreConformance } from "../store/conformance.js";
-import { leaveUpload, openS3At, startMoto } from "./harness/s3-servers.js";
 
 const server = await startMoto();
 

@@ -3,11 +3,11 @@
  * Method: moto behind the fault proxy, which also counts; skipped, and says so, where moto cannot be had.
  */
 import { afterAll, afterEach, expect, test } from "vitest";
+import { type Fault, FaultProxy, type Seen } from "../../harness/fault-proxy.js";
+import { openS3At, startMoto } from "../../harness/s3-servers.js";
 import { systemEnv } from "../../src/env/index.js";
 import { type ObjectStore, withRetry } from "../../src/store/index.js";
 import { noise, same } from "../store/conformance.js";
-import { type Fault, FaultProxy, type Seen } from "./harness/fault-proxy.js";
-import { openS3At, startMoto } from "./harness/s3-servers.js";
 
 const server = await startMoto();
 const partBytes = 5 * 1024 * 1024;

@@ -4,10 +4,10 @@
  * Method: the built command against a small server that keeps them, one that does not, and moto where it can be had.
  */
 import { beforeAll, expect, test } from "vitest";
+import { s3Access, startMoto } from "../../harness/s3-servers.js";
+import { startTinyS3 } from "../../harness/tiny-s3.js";
 import type { ProbeReport } from "../../src/index.js";
 import { buildIfStale, type Ended, start } from "../cli/command-line.js";
-import { s3Access, startMoto } from "./harness/s3-servers.js";
-import { startTinyS3 } from "./harness/tiny-s3.js";
 
 const amongProcesses = "conditional create: one winner among processes";
 const within = "conditional create: one winner of many";

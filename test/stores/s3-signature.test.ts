@@ -5,7 +5,7 @@
 import { SignatureV4 } from "@smithy/signature-v4";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { NodeSha256 } from "../../bench/harness/node-sha256.js";
+import { NodeSha256 } from "../../harness/node-sha256.js";
 import { systemEnv } from "../../src/env/index.js";
 import type { S3Place } from "../../src/store/s3/s3-place.js";
 import { S3Signer } from "../../src/store/s3/signer.js";

@@ -20,7 +20,7 @@ beforeAll(async () => {
     configFile: false,
     logLevel: "silent",
     build: {
-      ssr: fileURLToPath(new URL("./harness/server-process.ts", import.meta.url)),
+      ssr: fileURLToPath(new URL("../../harness/server-process.ts", import.meta.url)),
       outDir: temporary,
       emptyOutDir: false,
       target: "node20",

@@ -2,6 +2,7 @@
 import { existsSync, readdirSync, unlinkSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { answer, workerArgument } from "../../harness/worker-process.js";
 import {
   makeCursor,
   type Namespace,
@@ -11,7 +12,6 @@ import {
   type ReclaimReport,
 } from "../../src/index.js";
 import { cut, makePayloads } from "./payload.js";
-import { answer, workerArgument } from "./worker-process.js";
 
 /** What a process is told at its start. */
 export interface ReclaimCostSettings {

@@ -4,9 +4,9 @@ import { readdirSync, rmSync, unlinkSync } from "node:fs";
 import { truncate } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import { startMinio } from "../../harness/s3-servers.js";
+import { inScratchFolder } from "../../harness/scratch-folder.js";
 import { openStore } from "../../src/index.js";
-import { startMinio } from "../../test/stores/harness/s3-servers.js";
-import { inScratchFolder } from "./scratch-folder.js";
 
 /** A place that is gone afterwards. */
 export interface BenchPlace {

@@ -2,10 +2,10 @@
 import { createHash, createHmac } from "node:crypto";
 import { resolve } from "node:path";
 import { Pool } from "undici";
+import { NodeSha256 } from "../../harness/node-sha256.js";
+import { answer, workerArgument } from "../../harness/worker-process.js";
 import * as batchweave from "../../src/index.js";
-import { NodeSha256 } from "./node-sha256.js";
 import { makePayloads } from "./payload.js";
-import { answer, workerArgument } from "./worker-process.js";
 
 /** Which client, and where. */
 export interface StoreWorkerSettings {

@@ -1,6 +1,7 @@
 /** One process of the lifecycle benchmark: a producer, or the rank that trains, registers checkpoints and perhaps reclaims. */
+
+import { answer, workerArgument } from "../../harness/worker-process.js";
 import { openNamespace } from "../../src/index.js";
-import { answer, workerArgument } from "./worker-process.js";
 
 /** What a process is told at its start. */
 export interface LifecycleRole {

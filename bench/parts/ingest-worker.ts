@@ -1,7 +1,8 @@
 /** One producer process of the ingest benchmark: writes batches into the log, or the same bytes with the bare store. */
+
+import { answer, workerArgument } from "../../harness/worker-process.js";
 import { openNamespace, openStore, type Producer } from "../../src/index.js";
 import { cut, makePayloads } from "./payload.js";
-import { answer, workerArgument } from "./worker-process.js";
 
 /** What a worker is told at its start. */
 export interface IngestWorkerSettings {

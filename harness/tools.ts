@@ -11,9 +11,7 @@ import { promisify } from "node:util";
 const execute = promisify(execFile);
 
 /** The repository, from its sources or from what was built of them. */
-const root = fileURLToPath(
-  new URL(import.meta.url.includes(`${sep}dist${sep}`) ? "../../../../" : "../../../", import.meta.url),
-);
+const root = fileURLToPath(new URL(import.meta.url.includes(`${sep}dist${sep}`) ? "../../" : "../", import.meta.url));
 const cache = join(root, ".cache", "stores");
 
 /** A program and what it takes to get it. */
