@@ -231,7 +231,7 @@ describe("rooms", () => {
       bench: ["harness", "sim"],
       scripts: ["harness", "sim"],
       examples: [],
-      test: ["harness", "sim", "bench", "scripts"],
+      test: ["harness", "sim", "bench", "scripts", "examples"],
     };
     const wrong = around
       .filter((path) => path.endsWith(".ts"))
