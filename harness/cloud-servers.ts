@@ -1,5 +1,5 @@
 /** Servers that stand in for Azure and Google Cloud: started on loopback, with a container or bucket, their telemetry off. */
-import { type ObjectStore, openStore, type StoreSettings, systemEnv } from "../test/stores/src/index.js";
+import { type ObjectStore, openStore, type StoreSettings, systemEnv } from "../src/index.js";
 import { startProcess } from "./server-process.js";
 import { azurite, fakeGcs, obtain } from "./tools.js";
 

@@ -2,7 +2,7 @@
 
 import { dirname, join } from "node:path";
 import type { S3Client } from "@aws-sdk/client-s3";
-import { type ObjectStore, openStore, type S3StoreSettings, systemEnv } from "../test/stores/src/index.js";
+import { type ObjectStore, openStore, type S3StoreSettings, systemEnv } from "../src/index.js";
 import { startProcess } from "./server-process.js";
 import { minio, moto, obtain } from "./tools.js";
 
