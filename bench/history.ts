@@ -37,6 +37,7 @@ export const summary =
 const versionsKept = 100_000;
 const markers = 1_000;
 const spec: NamespaceSpec = {
+  format: 1,
   uuid: "6f1c3e52-9a0b-4d8e-8c57-2b7d0e4a91f3",
   grid: { rows: 8, chunks: 2 },
   order: { kind: "commit" },

@@ -38,6 +38,7 @@ async function measure(steps: number, live: number, report: Report): Promise<voi
   const bare = new SortedStore();
   const { store, tally } = countCalls(bare);
   const spec: NamespaceSpec = {
+    format: 1,
     uuid: systemEnv.uuid(),
     grid: { rows, chunks: 1 },
     order: { kind: "commit" },

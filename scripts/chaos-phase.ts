@@ -141,8 +141,8 @@ export function withPhases(store: ObjectStore, marker: PhaseMarker): ObjectStore
     uri: store.uri,
     create: async (key, body, options) => {
       const create = (): Promise<CreateOutcome> => store.create(key, body, options);
-      if (key.startsWith("boundary/")) return await marker.during("announcing", create);
-      if (!key.startsWith("manifest/")) return await create();
+      if (key.includes("/boundary/")) return await marker.during("announcing", create);
+      if (!key.includes("/manifest/")) return await create();
       marker.commit = { version: key, id: commitId(body) };
       if (marker.commitPhase !== "during commit") return await marker.during(marker.commitPhase, create);
       await marker.at("before commit");
@@ -152,12 +152,12 @@ export function withPhases(store: ObjectStore, marker: PhaseMarker): ObjectStore
     },
     put: (key, body, options) => {
       const put = (): Promise<void> => store.put(key, body, options);
-      if (key.startsWith("batch/")) return marker.during("upload", put);
-      return key.startsWith("index/") ? marker.during("sealing", put) : put();
+      if (key.includes("/batch/")) return marker.during("upload", put);
+      return key.includes("/index/") ? marker.during("sealing", put) : put();
     },
     getRange: (key, start, length, options) => {
       const get = (): Promise<Uint8Array | undefined> => store.getRange(key, start, length, options);
-      return key.startsWith("batch/") ? marker.during("reading", get) : get();
+      return key.includes("/batch/") ? marker.during("reading", get) : get();
     },
     get: (key, options) => store.get(key, options),
     list: (prefix, options) => store.list(prefix, options),

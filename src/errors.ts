@@ -29,6 +29,8 @@ export const errorCodes = {
   FENCED: { remedy: "stop", exit: 1 },
   /** The log was closed; nothing can be appended. */
   CLOSED: { remedy: "stop", exit: 1 },
+  /** The namespace was deleted while this process had it open, or its deletion is under way. */
+  DELETED: { remedy: "stop", exit: 1 },
   /** The same seq with other bytes, or a gap in the sequence. */
   SEQUENCE_CONFLICT: { remedy: "report", exit: 1 },
   /** An upload fell behind the orphan cutoff and its bytes are no longer held: open again and continue from the resume point. */

@@ -19,6 +19,7 @@ ERROR_CODES: dict[str, tuple[str, int]] = {
     "MISSING_OBJECT": ("report", 2),
     "FENCED": ("stop", 1),
     "CLOSED": ("stop", 1),
+    "DELETED": ("stop", 1),
     "SEQUENCE_CONFLICT": ("report", 1),
     "UPLOAD_EXPIRED": ("retry", 1),
     "RECLAIMED": ("fix", 2),
@@ -75,6 +76,17 @@ def corrupt(where: str, what: str, **details: Any) -> BatchWeaveError:
         f"{where} is corrupt: {what}. Do not delete anything; restore the object from a replica or a backup, "
         "or report this with `batchweave verify`.",
         {"key": where, "what": what, **details},
+    )
+
+
+def deleted(uri: str, namespace: str) -> BatchWeaveError:
+    """DELETED, for everybody who holds a namespace that was deleted. `uri` may be that of its life or its place."""
+    place = uri.replace(f"/life/{namespace}", "")
+    return BatchWeaveError(
+        "DELETED",
+        f"The namespace {namespace} at {place} was deleted: nothing is read from it or committed to it any more. If the deletion "
+        f"was interrupted, finish it with `batchweave delete {place}`; if another namespace was made there since, open that.",
+        {"uri": place, "namespace": namespace},
     )
 
 

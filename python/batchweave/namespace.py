@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any, Callable, Mapping
@@ -10,22 +11,38 @@ from .consumer.consumer import Consumer
 from .consumer.mesh import resolve_mesh
 from .consumer.waiting import WAITS
 from .env.ids import random_uuid
-from .errors import BatchWeaveError, invalid
-from .format.keys import BATCH_PREFIX, BOUNDARY_PREFIX, INDEX_PREFIX, INTENT_PREFIX, MANIFEST_PREFIX, NAMESPACE_KEY, PRODUCER, SEQ, assert_name
+from .errors import BatchWeaveError, invalid, is_error
+from .format.keys import (
+    BATCH_PREFIX,
+    BOUNDARY_PREFIX,
+    INDEX_PREFIX,
+    INTENT_PREFIX,
+    LIVES_PREFIX,
+    MANIFEST_PREFIX,
+    NAMESPACE_KEY,
+    PRODUCER,
+    SEQ,
+    assert_name,
+    life_folder,
+)
 from .format.manifest import CELLS_MAX, LANES_MAX, STATE_AT, STATE_EPOCH, STATE_SEQ, Manifest, NamespaceSpec, decode_namespace
 from .format.stored_json import seal_json
 from .lifecycle.checkpoints import DEFAULT_GROUP, Checkpoint, commit_max_lag, live_checkpoints, register_checkpoint, release_checkpoint
 from .lifecycle.pins import confirm_pins
+from .log.head import BoundaryChain
 from .log.log import Log
 from .log.stage import lane_number, seq_in_log
 from .producer.producer import Producer
 from .store.object_store import RetryingStore, Store, open_store, path_of_file_uri
+from .store.prefix import life_store
 
 #: How often a namespace that is not there yet is looked for: at first, and at most.
 _ABSENT_LOOK_S = 0.1
 _ABSENT_LOOK_MAX_S = 2.0
 #: Producers whose last commit is looked up.
 _DETAIL_MAX = 64
+#: An object of a life other than its boundary chain.
+_IN_LIFE = re.compile(r"life/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/(?!boundary/).+")
 
 
 class Namespace:
@@ -207,7 +224,7 @@ def create_namespace(
 
             assert_safe(backend)
         fields = {"grid": {"rows": rows, "chunks": chunks}, "order": order, "created": int(time.time() * 1_000)}
-        data = seal_json("namespace", random_uuid(), fields)
+        data = seal_json("namespace", random_uuid(), fields, 2)
         delay = 0.05
         # The same bytes until there is a verdict. Whose it is then, is read back.
         while backend.create(NAMESPACE_KEY, data) == "unknown":
@@ -230,7 +247,7 @@ def create_namespace(
 
 
 #: Folders of a namespace's own objects.
-_OWN_PREFIXES = (MANIFEST_PREFIX, BOUNDARY_PREFIX, INDEX_PREFIX, BATCH_PREFIX, INTENT_PREFIX, "probe/")
+_OWN_PREFIXES = (LIVES_PREFIX, MANIFEST_PREFIX, BOUNDARY_PREFIX, INDEX_PREFIX, BATCH_PREFIX, INTENT_PREFIX, "probe/")
 
 
 def _assert_outside(uri: str, open_other: Callable[[str], Store]) -> None:
@@ -257,14 +274,23 @@ def _shape(rows: int, chunks: int, order: dict[str, Any]) -> str:
 
 
 def _assert_empty(uri: str, store: Store) -> None:
-    for prefix in (MANIFEST_PREFIX, BOUNDARY_PREFIX, INDEX_PREFIX, BATCH_PREFIX, INTENT_PREFIX):
-        keys, _ = store.list(prefix, "", 1)
-        # namespace.json may have been created by a racing process meanwhile: then these are its objects.
-        if not keys or store.get(NAMESPACE_KEY) is not None:
-            continue
-        raise BatchWeaveError(
-            "NOT_EMPTY",
-            f"{uri} holds objects of an earlier namespace ({keys[0]}). Finish deleting it with `batchweave delete {uri}`, or use "
-            "another place.",
-            {"uri": uri, "key": keys[0]},
-        )
+    """Nothing here stands in the way of a new life, but leftovers cost storage, and a life that was not deleted may be missed."""
+    leftovers = [key for prefix in (MANIFEST_PREFIX, INDEX_PREFIX, BATCH_PREFIX, INTENT_PREFIX) for key in store.list(prefix, "", 1)[0]]
+    lives = {match[1]: match[0] for key in store.list(LIVES_PREFIX)[0] if (match := _IN_LIFE.fullmatch(key))}
+    for uuid, key in lives.items():
+        try:
+            BoundaryChain(life_store(store, life_folder(2, uuid)), uuid).look()
+            leftovers.append(key)
+        except BatchWeaveError as error:
+            # Whoever woke up after the deletion may have left something; it belongs to nobody.
+            if not is_error(error, "DELETED"):
+                raise
+    # namespace.json may have been created by a racing process meanwhile: then these are its objects.
+    if not leftovers or store.get(NAMESPACE_KEY) is not None:
+        return
+    raise BatchWeaveError(
+        "NOT_EMPTY",
+        f"{uri} holds objects of an earlier namespace ({leftovers[0]}). Finish deleting it with `batchweave delete {uri}`, or use "
+        "another place.",
+        {"uri": uri, "key": leftovers[0]},
+    )

@@ -8,6 +8,11 @@ from typing import Any, Callable, Mapping, Sequence
 from batchweave.store.object_store import LIST_PAGE_MAX, assert_key, join_body
 
 
+def at(namespace: Any, key: str) -> str:
+    """The key of an object of a namespace in the store of its place."""
+    return f"life/{namespace.uuid}/{key}"
+
+
 class MemoryStore:
     def __init__(self, objects: Mapping[str, str] | None = None, uri: str = "memory:test") -> None:
         self.uri = uri

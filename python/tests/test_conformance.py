@@ -52,7 +52,8 @@ def decode(case: dict[str, Any]) -> Any:
         manifest.decode_namespace(data, WHERE)
         return fields_of(json.loads(data))
     if what == "boundary":
-        return {"n": case["n"], "upTo": manifest.decode_boundary(data, WHERE, namespace, case["n"])}
+        up_to, is_last = manifest.decode_boundary(data, WHERE, namespace, case["n"])
+        return {"n": case["n"], "upTo": up_to, **({"deleted": True} if is_last else {})}
     if what == "lineage":
         return lineage.decode_lineage(data, WHERE)
     if what == "safetensors":

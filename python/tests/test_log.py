@@ -15,7 +15,7 @@ from batchweave.format.keys import boundary_key, manifest_key
 from batchweave.format.stored_json import load_json, seal_json
 from batchweave.log.log import Log
 from batchweave.namespace import Namespace
-from memory_store import MemoryStore
+from memory_store import MemoryStore, at
 
 
 def namespace_on(store: MemoryStore, **settings: Any) -> Namespace:
@@ -106,8 +106,8 @@ class Commits(Code):
             version = fields["version"]
             fields["version"] = version + 1
             fields["commit"] = {"id": "othersothers"[:12], "by": "other", "time": 1}
-            store.objects[manifest_key(version + 1)] = seal_json("manifest", uuid, fields)
-            store.objects[boundary_key(1)] = seal_json("boundary", uuid, {"n": 1, "upTo": version})
+            store.objects[at(namespace, manifest_key(version + 1))] = seal_json("manifest", uuid, fields)
+            store.objects[at(namespace, boundary_key(1))] = seal_json("boundary", uuid, {"n": 1, "upTo": version})
             return "created"
 
         store.on_create = overtake
@@ -123,12 +123,12 @@ class Commits(Code):
             for i in range(4):
                 p.append(slices(f"{i}")).wait(20)
         head = namespace.log.head.jump().version
-        store.objects[boundary_key(1)] = seal_json("boundary", namespace.uuid, {"n": 1, "upTo": head - 1})
-        zombie = load_json(store.objects[manifest_key(1)])
+        store.objects[at(namespace, boundary_key(1))] = seal_json("boundary", namespace.uuid, {"n": 1, "upTo": head - 1})
+        zombie = load_json(store.objects[at(namespace, manifest_key(1))])
         for version in range(1, head):
-            del store.objects[manifest_key(version)]
+            del store.objects[at(namespace, manifest_key(version))]
         zombie["version"] = 2
-        store.objects[manifest_key(2)] = seal_json("manifest", namespace.uuid, zombie)
+        store.objects[at(namespace, manifest_key(2))] = seal_json("manifest", namespace.uuid, zombie)
         fresh = Log(store, namespace.log.spec, lambda uri: store)
         self.assertEqual(fresh.head.load().version, head)
 
@@ -137,20 +137,20 @@ class Commits(Code):
         namespace = namespace_on(store)
         namespace.log.open_producer("p")
         namespace.log.open_producer("p")
-        store.objects[boundary_key(1)] = seal_json("boundary", namespace.uuid, {"n": 1, "upTo": 1})
+        store.objects[at(namespace, boundary_key(1))] = seal_json("boundary", namespace.uuid, {"n": 1, "upTo": 1})
         namespace.log.head.advance()
-        del store.objects[boundary_key(1)]
+        del store.objects[at(namespace, boundary_key(1))]
         self.assertCode("MISSING_OBJECT", namespace.log.head.load)
 
     def test_unknown_fields_survive_every_kind_of_commit(self) -> None:
         store = MemoryStore()
         namespace = namespace_on(store)
         namespace.log.open_producer("p")
-        fields = load_json(store.objects[manifest_key(1)])
+        fields = load_json(store.objects[at(namespace, manifest_key(1))])
         fields["future"] = {"colour": [1, {"deep": None}]}
         fields["settings"] = {"brightness": 0.5}
         fields["producers"]["p"].append("kept")
-        store.objects[manifest_key(1)] = seal_json("manifest", namespace.uuid, fields)
+        store.objects[at(namespace, manifest_key(1))] = seal_json("manifest", namespace.uuid, fields)
         namespace = open_namespace("memory:test", store=store)
         with namespace.producer("p") as p:
             p.append(slices("a"))
@@ -172,11 +172,11 @@ class Commits(Code):
 
         def put(key: str, body: Any) -> None:
             original(key, body)
-            if key.startswith("batch/") and not raised:
+            if "/batch/" in key and not raised:
                 raised.append(key)
-                head = load_json(store.objects[manifest_key(2)])
+                head = load_json(store.objects[at(namespace, manifest_key(2))])
                 head.update(version=3, orphanCutoff=3, commit={"id": "reclaimrecla", "by": "reclaim log", "time": 1})
-                store.objects[manifest_key(3)] = seal_json("manifest", uuid, head)
+                store.objects[at(namespace, manifest_key(3))] = seal_json("manifest", uuid, head)
 
         store.put = put  # type: ignore[method-assign]
         p.append(slices("b")).wait(20)
@@ -218,7 +218,7 @@ class Producers(Code):
         carrier.close()
         follower.close()
         state = namespace.log.head.jump().producers["follower"]
-        by = load_json(store.objects[manifest_key(state[3])])["commit"]["by"]
+        by = load_json(store.objects[at(namespace, manifest_key(state[3]))])["commit"]["by"]
         self.assertEqual((state[2], by), (1, "carrier"))
         self.assertGreaterEqual(version, state[3])
 

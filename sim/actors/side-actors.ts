@@ -1,6 +1,5 @@
 /** Whoever is busy beside the log: an operator who sets maxLag, a tenant whose namespace is deleted and made again, a surveyor of bad stores. */
 import { isBatchWeaveError } from "../../src/errors.js";
-import { decodeNamespace, namespaceKey } from "../../src/format/index.js";
 import { createNamespace, deleteNamespace, type Namespace, openNamespace } from "../../src/index.js";
 import { assertSafe, type ObjectStore, probeStore } from "../../src/store/index.js";
 import { Violation } from "../oracle/violation.js";
@@ -11,8 +10,6 @@ import type { WeaveStage } from "./weave-stage.js";
 /** Everything below this belongs to tenants; the oracle of the log does not look at it. */
 export const tenantsPrefix = "tenants/";
 
-/** How long a process may go on committing to a namespace that was deleted: `stillThereMs` of the log, and time for one more look. */
-const believesMs = 40_000;
 const shape = { grid: { rows: 1, chunks: 1 } } as const;
 
 /** Sets maxLag, or lifts it. */
@@ -79,31 +76,32 @@ export class Tenant {
       await context.env.sleep(rng.exponential(3000));
       await deleteNamespace(this.#uri, options);
       this.#deletedAtMs = this.#stage.sim.world.nowMs;
-      const second = await createNamespace(this.#uri, shape, options);
-      if (this.#isResurrected()) return;
+      const second = await this.#createAgain(options);
       const count = 1 + rng.below(8);
       await fill(second, "second", count);
       await this.#read(second, count);
       this.#stage.counts.tenants++;
       await deleteNamespace(this.#uri, options);
     } catch (error) {
-      // The squatter commits for a while to what was deleted; what it leaves there stops the new one, which says so.
-      const told = ["NOT_EMPTY", "WRONG_NAMESPACE", "NO_NAMESPACE", "CLOSED"] as const;
-      if (!told.some((code) => isBatchWeaveError(error, code))) throw error;
+      // A request of this very process that was lost on its way may make or delete namespace.json once more.
+      if (!(["DELETED", "NO_NAMESPACE"] as const).some((code) => isBatchWeaveError(error, code))) throw error;
       this.#stage.counts.litteredTenants++;
     }
   }
 
   /**
-   * A request to create the first one that was lost on its way and landed after the deletion: no store can tell it from a new one, so
-   * the first one is there again, empty, and nothing is wrong with using it.
+   * A request to create the first one that was lost on its way may land after the deletion: no store can tell it from a new one. The first one
+   * is there again, and says that it is deleted.
    */
-  #isResurrected(): boolean {
-    const key = `${tenantsPrefix}${this.#name}/${namespaceKey}`;
-    const bytes = this.#stage.sim.store.get(key);
-    const isSame = bytes !== undefined && decodeNamespace(bytes, key).uuid === this.#first;
-    if (isSame) this.#stage.counts.resurrections++;
-    return isSame;
+  async #createAgain(options: { env: ProcessContext["env"]; store: ObjectStore }): Promise<Namespace> {
+    try {
+      return await createNamespace(this.#uri, shape, options);
+    } catch (error) {
+      if (!isBatchWeaveError(error, "DELETED")) throw error;
+      this.#stage.counts.resurrections++;
+      await deleteNamespace(this.#uri, options);
+      return await createNamespace(this.#uri, shape, options);
+    }
   }
 
   async #read(namespace: Namespace, count: number): Promise<void> {
@@ -124,7 +122,7 @@ export class Tenant {
       for (let i = 0; !this.#stage.healed; i++) {
         const begunMs = sim.world.nowMs;
         await (await producer.append([Buffer.from(`first ${i}`)])).committed;
-        if (begunMs > this.#deletedAtMs + believesMs && !this.#isResurrected())
+        if (begunMs > this.#deletedAtMs)
           throw new Violation(
             "deleted",
             `${this.#uri} acknowledges a batch ${begunMs - this.#deletedAtMs} ms after it was deleted`,

@@ -6,6 +6,7 @@ import { Log } from "../../src/log/index.js";
 import { type ObjectStore, withPrefix } from "../../src/store/index.js";
 import { Violation } from "../oracle/violation.js";
 import type { Cast } from "../scenarios/scenario.js";
+import { keyInLife } from "../world/life-key.js";
 import { Rng } from "../world/random.js";
 import type { ProcessContext, Simulation } from "../world/simulation.js";
 import type { SimProcess } from "../world/world.js";
@@ -61,8 +62,9 @@ class Weave implements Cast {
     sim.faults.leadsTo = (process, kind, key) => {
       if (kind === "create") return key;
       // Whoever uploads a batch commits it onto the version it knows. Of a writer who uploads after the sweep, a zombie's bytes are there, too.
-      const known = kind === "put" && key.startsWith(batchPrefix) ? stage.knownTo(process) : undefined;
-      return known && manifestKey(asVersion(known.version + 1));
+      const local = keyInLife(key);
+      const known = kind === "put" && local.startsWith(batchPrefix) ? stage.knownTo(process) : undefined;
+      return known && key.replace(local, manifestKey(asVersion(known.version + 1)));
     };
     for (const id of plan.producers) this.#addProducer(id);
     if (plan.guests.length > 0) for (let i = 0; i < visitors; i++) this.#addVisitor(i);

@@ -21,6 +21,7 @@ import {
   type IndexLevel,
   indexFanout,
   indexPrefix,
+  lifeFolder,
   type Manifest,
   manifestPrefix,
   type NamespaceSpec,
@@ -34,8 +35,9 @@ import {
 } from "../../src/format/index.js";
 import { type BatchIdentity, identityKey, readSlice } from "../actors/batch-content.js";
 import { tenantsPrefix } from "../actors/side-actors.js";
-import { indexRefs } from "../store/index-refs.js";
+import { indexRefs, refsWithin } from "../store/index-refs.js";
 import type { Applied, SimStore } from "../store/sim-store.js";
+import { keyInLife } from "../world/life-key.js";
 import { nextOf, ProducerTruths } from "./producer-truth.js";
 import { checkCheckpoints, checkStarving } from "./retention-oracle.js";
 import { Violation } from "./violation.js";
@@ -91,7 +93,10 @@ export class ChainOracle {
     this.#store = store;
     this.#decode = decode;
     this.#keepLast = keepLast;
-    this.producers = new ProducerTruths(store);
+    this.producers = new ProducerTruths({
+      get: (key) => store.get(this.#atPlace(key)),
+      sizeOf: (key) => store.sizeOf(this.#atPlace(key)),
+    });
     store.onApply = (applied) => this.#watch(applied);
   }
 
@@ -187,11 +192,18 @@ export class ChainOracle {
 
   // What the store applies.
 
-  #watch({ kind, key, changed, same }: Applied): void {
-    if (key.startsWith(tenantsPrefix)) return;
-    if (kind === "put" && !same && !key.startsWith("probe/"))
-      throw new Violation("immutability", `${key} was overwritten with other bytes`);
-    if (key.startsWith("forks/")) return;
+  /** The key of this life's object in the whole store. */
+  #atPlace(key: string): string {
+    const folder = this.#spec && key !== namespaceKey ? lifeFolder(this.#spec) : "";
+    return folder === "" ? key : `${folder}/${key}`;
+  }
+
+  #watch({ kind, key: whole, changed, same }: Applied): void {
+    if (whole.startsWith(tenantsPrefix)) return;
+    if (kind === "put" && !same && !whole.startsWith("probe/"))
+      throw new Violation("immutability", `${whole} was overwritten with other bytes`);
+    if (whole.startsWith("forks/")) return;
+    const key = keyInLife(whole);
     if (kind === "abort") {
       this.#onAbort(key);
       return;
@@ -224,7 +236,7 @@ export class ChainOracle {
     }
     if (version !== before.version + 1)
       throw new Violation("chain", `${key} was created while the head is ${before.version}`);
-    const after = this.#decode(this.#store.get(key) as Uint8Array, key, this.#spec.uuid, version);
+    const after = this.#decode(this.#store.get(this.#atPlace(key)) as Uint8Array, key, this.#spec.uuid, version);
     this.#accept(before, after);
     this.#head = after;
     this.counts.commits++;
@@ -303,16 +315,7 @@ export class ChainOracle {
 
   #requireSame(truth: BatchTruth, found: Descriptor, step: number, version: number): void {
     const { descriptor } = truth;
-    if (found === descriptor) return;
-    if (
-      found.producer === descriptor.producer &&
-      found.seq === descriptor.seq &&
-      found.epoch === descriptor.epoch &&
-      found.attempt === descriptor.attempt &&
-      found.base === descriptor.base &&
-      found.incarnation === descriptor.incarnation
-    )
-      return;
+    if (found === descriptor || batchKey(found, 0) === batchKey(descriptor, 0)) return;
     throw new Violation(
       "order",
       `version ${version} has ${batchKey(found, 0)} at step ${step}, where ${truth.keys[0]} was`,
@@ -337,7 +340,7 @@ export class ChainOracle {
   }
 
   #bytes(key: string, version: number): Uint8Array {
-    const bytes = this.#store.get(key);
+    const bytes = this.#store.get(this.#atPlace(key));
     if (bytes === undefined) throw new Violation("reference", `version ${version} needs ${key}, which is not there`);
     return bytes;
   }
@@ -408,7 +411,7 @@ export class ChainOracle {
   #onBoundary(key: string): void {
     if (this.#spec === undefined || this.#head === undefined) return;
     const n = Number(key.slice(boundaryPrefix.length, -".json".length));
-    const marker = decodeBoundary(this.#store.get(key) as Uint8Array, key, this.#spec.uuid, n);
+    const marker = decodeBoundary(this.#store.get(this.#atPlace(key)) as Uint8Array, key, this.#spec.uuid, n);
     if (n !== this.#boundary.n + 1 || marker.upTo <= this.#boundary.upTo || marker.upTo >= this.#head.version)
       throw new Violation(
         "boundary",
@@ -466,12 +469,7 @@ export class ChainOracle {
       for (let step: number = from; step < to; step++) for (const key of this.steps[step]?.keys ?? []) keys.add(key);
       const rootKey = nodeRefKey(root);
       const { index } = decodeRoot(this.#bytes(rootKey, head.version), rootKey, head.namespace);
-      index.forEach(({ start, refs }, level) => {
-        const span = stepsPerNode(level);
-        refs.forEach((ref, i) => {
-          if ((start + i) * span < to && (start + i + 1) * span > from) keys.add(nodeRefKey(ref));
-        });
-      });
+      for (const ref of refsWithin(index, from, to)) keys.add(nodeRefKey(ref));
     }
     this.#live = { version: head.version, keys };
     return keys;

@@ -24,14 +24,14 @@ export interface ProducerTruth {
 
 /** Follows producers along the chain. */
 export class ProducerTruths {
-  readonly #store: SimStore;
+  readonly #store: Pick<SimStore, "get" | "sizeOf">;
   readonly #truths = new Map<string, ProducerTruth>();
   readonly #tables = new Map<string, ReadonlyMap<string, SilentProducer>>();
   /** How often state moved out to a table, and how often somebody came back from one. */
   moved = 0;
   returned = 0;
 
-  constructor(store: SimStore) {
+  constructor(store: Pick<SimStore, "get" | "sizeOf">) {
     this.#store = store;
   }
 

@@ -95,6 +95,7 @@ class CadenceMeasurement {
   readonly #payload: Uint8Array;
   readonly #simulation: Simulation;
   readonly #spec: NamespaceSpec = {
+    format: 1,
     uuid: "00000000-0000-4000-8000-000000000001",
     grid: { rows: 1, chunks: 1 },
     order: { kind: "commit" },

@@ -170,7 +170,7 @@ const chaos = {
     ),
     ..."unknownCreates lateLandings fencings closings checkpoints refusedCheckpoints jobRestarts reclaims".split(" "),
     ..."zombieManifests reclaimed boundaries released silentMoved silentReturned forks forkReads".split(" "),
-    ..."heirs tidiedPins abortedUploads lagSettings lagWaits starvations lagDeadlocks refusedStores tenants litteredTenants evictions".split(
+    ..."heirs tidiedPins abortedUploads lagSettings lagWaits starvations lagDeadlocks refusedStores tenants evictions".split(
       " ",
     ),
   ],

@@ -5,6 +5,7 @@
  * ones and the rest stay, as far as the run allows, what they were.
  */
 import { type CallKind, callKinds } from "./call-kind.js";
+import { keyInLife } from "./life-key.js";
 import { Rng } from "./random.js";
 import { traceCodes } from "./trace.js";
 import type { SimProcess, World } from "./world.js";
@@ -199,7 +200,7 @@ export class FaultInjector {
       return this.allow(fault, `${process.label}#${callIndex}:${fault}`) ? fault : undefined;
     }
     for (const { storm, kinds, rng: stormRng } of this.#storms) {
-      if (!kinds.includes(kind) || !key.startsWith(storm.prefix ?? "")) continue;
+      if (!kinds.includes(kind) || !keyInLife(key).startsWith(storm.prefix ?? "")) continue;
       if (!stormRng.chance(storm.probability)) continue;
       return this.allow(storm.fault, `${process.label}#${callIndex}:${storm.fault}`) ? storm.fault : undefined;
     }

@@ -7,8 +7,10 @@ import { crc32 } from "./crc.js";
 import { parseJson } from "./json-text.js";
 import { asInteger, asRecord, asText, corrupt } from "./shape.js";
 
-/** The version of everything in FORMAT.md. A reader stops at any other. */
+/** The version of an object that the first FORMAT.md describes. What it has no word for says the newest; a reader stops at any other. */
 export const formatVersion = 1;
+/** The newest version of FORMAT.md. */
+export const formatVersionMax = 2;
 
 /** What a stored JSON object is. */
 export type ObjectKind = "namespace" | "manifest" | "boundary" | "segment" | "node" | "table" | "root";
@@ -39,9 +41,14 @@ export function remembered<T extends object>(encode: (value: T) => unknown): (va
 }
 
 /** Encodes a JSON object with format version, kind and namespace in front and its checksum at the end. A field may be a {@link JsonText}. */
-export function sealJson(kind: ObjectKind, namespace: string, fields: object): Uint8Array {
+export function sealJson(
+  kind: ObjectKind,
+  namespace: string,
+  fields: object,
+  format: 1 | 2 = formatVersion,
+): Uint8Array {
   let text = "";
-  for (const [name, value] of Object.entries<unknown>({ format: formatVersion, kind, namespace, ...fields })) {
+  for (const [name, value] of Object.entries<unknown>({ format, kind, namespace, ...fields })) {
     const written = value instanceof JsonText ? value.text : JSON.stringify(value);
     if (written !== undefined) text += `${text === "" ? "{" : ","}${JSON.stringify(name)}:${written}`;
   }
@@ -66,7 +73,7 @@ export function openJson(
 ): Record<string, unknown> {
   const fields = parseSealed(bytes, where);
   const format = asInteger(fields["format"], where, "format");
-  if (format !== formatVersion) throw unsupportedFormat(where, format);
+  if (format < formatVersion || format > formatVersionMax) throw unsupportedFormat(where, format);
   if (fields["kind"] !== kind) corrupt(where, `it is a ${shown(fields["kind"])}, expected a ${kind}`);
   if (namespace !== undefined && fields["namespace"] !== namespace)
     throw wrongNamespace(where, asText(fields["namespace"], where, "namespace"), namespace);
@@ -77,8 +84,8 @@ export function openJson(
 export function unsupportedFormat(where: string, found: number): BatchWeaveError {
   return new BatchWeaveError(
     "UNSUPPORTED_FORMAT",
-    `${where} has format version ${found}; this BatchWeave reads version ${formatVersion}. Install a version that reads it.`,
-    { key: where, found, supported: formatVersion },
+    `${where} has format version ${found}; this BatchWeave reads versions ${formatVersion} to ${formatVersionMax}. Install a version that reads it.`,
+    { key: where, found, supported: formatVersionMax },
   );
 }
 

@@ -16,11 +16,18 @@ export interface BatchName {
 }
 
 export const namespaceKey = "namespace.json";
+/** Below it, one folder for each life of a place: a namespace that is deleted and made again shares no key with its former self. */
+export const livesPrefix = "life/";
 export const manifestPrefix = "manifest/";
 export const boundaryPrefix = "boundary/";
 export const indexPrefix = "index/";
 export const batchPrefix = "batch/";
 export const intentPrefix = "intent/";
+
+/** Where everything of a namespace but `namespace.json` is, relative to its place: in version 1 of the format right beside it. */
+export function lifeFolder({ format, uuid }: { readonly format: 1 | 2; readonly uuid: string }): string {
+  return format === 1 ? "" : `${livesPrefix}${uuid}`;
+}
 
 /** 20 digits, so that byte order is number order. */
 export function digits20(n: number): string {

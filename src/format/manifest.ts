@@ -75,6 +75,8 @@ export interface Manifest {
   /** `[trim, end)` is promised to readers. */
   readonly steps: { readonly trim: Step; readonly end: Step };
   readonly closed: boolean;
+  /** True in the last version of a deleted namespace: whoever finds it stops. */
+  readonly deleted?: true | undefined;
   readonly index: readonly IndexLevel[];
   readonly tail: Run;
   /** Lanes only: committed batches above `end`, by step. */
@@ -96,18 +98,19 @@ export interface Manifest {
 }
 
 const knownFields: ReadonlySet<string> = new Set(
-  "format kind namespace version commit steps closed index tail waiting producers tables checkpoints pins settings starving orphanCutoff boundaryHint crc32".split(
+  "format kind namespace version commit steps closed deleted index tail waiting producers tables checkpoints pins settings starving orphanCutoff boundaryHint crc32".split(
     " ",
   ),
 );
 
 /** Encodes a manifest. */
 export function encodeManifest(m: Manifest): Uint8Array {
-  return sealJson("manifest", m.namespace, {
+  const fields = {
     version: m.version,
     commit: m.commit,
     steps: m.steps,
     closed: m.closed,
+    ...(m.deleted ? { deleted: true } : {}),
     index: encodeLevels(m.index),
     tail: runText(m.tail),
     ...(m.waiting.size > 0 ? { waiting: [...m.waiting].map(([step, d]) => [step, encodeDescriptor(d)]) } : {}),
@@ -121,7 +124,9 @@ export function encodeManifest(m: Manifest): Uint8Array {
     orphanCutoff: m.orphanCutoff,
     boundaryHint: m.boundaryHint,
     ...m.rest,
-  });
+  };
+  // Who knows only the first version of the format must not take it for one more version of a log that goes on.
+  return sealJson("manifest", m.namespace, fields, m.deleted ? 2 : 1);
 }
 
 const stateText = remembered(encodeProducerState);
@@ -164,6 +169,7 @@ export function decodeManifest(bytes: Uint8Array, where: string, namespace: stri
       end: asStep(asInteger(steps["end"], where, "steps.end")),
     },
     closed: asFlag(f["closed"], where, "closed"),
+    ...(asFlag(f["deleted"] ?? false, where, "deleted") ? { deleted: true } : {}),
     index: decodeLevels(f["index"], where),
     tail: decodeRun(f["tail"], where),
     waiting: decodeWaiting(f["waiting"] ?? [], where),

@@ -3,7 +3,7 @@ import { BatchWeaveError, shown } from "../errors.js";
 import { asStep, asVersion, type Step } from "./brand.js";
 import { assertGrid, type Grid, isGrid } from "./grid.js";
 import { decodeNodeRef, decodeRun, encodeNodeRef, encodeRun, type NodeRef, type Run } from "./index-node.js";
-import { openJson, sealJson } from "./json-object.js";
+import { openJson, sealJson, unsupportedFormat } from "./json-object.js";
 import { namespaceKey } from "./keys.js";
 import type { Manifest } from "./manifest.js";
 import { asInteger, asList, asRecord, asText, asTuple, asUuid, corrupt, unknownFields } from "./shape.js";
@@ -22,6 +22,8 @@ export interface OriginRange {
 export interface Origin {
   readonly uuid: string;
   readonly uri: string;
+  /** The ancestor's own version of the format: where its objects are. */
+  readonly format: 1 | 2;
   /** The pin's root in that ancestor. */
   readonly root: NodeRef;
   readonly ranges: readonly OriginRange[];
@@ -52,6 +54,8 @@ export interface ForkSpec {
 
 /** The parsed `namespace.json`. */
 export interface NamespaceSpec {
+  /** 1: everything lies beside `namespace.json`, under names that an earlier namespace of the place may have had too. 2: in a folder of its own. */
+  readonly format: 1 | 2;
   readonly uuid: string;
   readonly grid: Grid;
   readonly order: Order;
@@ -73,14 +77,16 @@ const knownFields: ReadonlySet<string> = new Set(
 
 export function encodeNamespace(spec: NamespaceSpec): Uint8Array {
   const fork = spec.fork && encodeFork(spec.fork);
-  return sealJson("namespace", spec.uuid, {
-    grid: spec.grid,
-    order: spec.order,
-    ...(spec.parts === undefined ? {} : { parts: spec.parts }),
-    created: spec.created,
+  const { grid, order, parts, created, rest } = spec;
+  const fields = {
+    grid,
+    order,
+    ...(parts === undefined ? {} : { parts }),
+    created,
     ...(fork ? { fork } : {}),
-    ...spec.rest,
-  });
+    ...rest,
+  };
+  return sealJson("namespace", spec.uuid, fields, spec.format);
 }
 
 function encodeFork(fork: ForkSpec): Record<string, unknown> {
@@ -89,6 +95,7 @@ function encodeFork(fork: ForkSpec): Record<string, unknown> {
     origins: fork.origins.map((o) => ({
       uuid: o.uuid,
       uri: o.uri,
+      ...(o.format === 1 ? {} : { format: o.format }),
       root: encodeNodeRef(o.root),
       ranges: encodeRanges(o.ranges),
       ...(o.via ? { via: o.via } : {}),
@@ -104,6 +111,7 @@ export function decodeNamespace(bytes: Uint8Array, where: string): NamespaceSpec
   const f = openJson(bytes, where, "namespace");
   const grid = asRecord(f["grid"], where, "grid");
   const spec: NamespaceSpec = {
+    format: asFormat(f["format"], where),
     uuid: asUuid(f["namespace"], where, "namespace"),
     grid: {
       rows: asInteger(grid["rows"], where, "grid.rows"),
@@ -142,6 +150,7 @@ function decodeFork(value: unknown, where: string): ForkSpec {
     return {
       uuid: asUuid(origin["uuid"], where, "origin.uuid"),
       uri: asText(origin["uri"], where, "origin.uri"),
+      format: asFormat(origin["format"] ?? 1, where),
       root: decodeNodeRef(origin["root"], where),
       ranges: decodeRanges(origin["ranges"], where),
       ...(via === undefined ? {} : { via: asList(via, where, "via").map((n) => asInteger(n, where, "via")) }),
@@ -160,6 +169,12 @@ function decodeFork(value: unknown, where: string): ForkSpec {
   };
   if ((spec.trim ?? 0) > tail.start + tail.batches.length) corrupt(where, "its trim lies above its first own step");
   return spec;
+}
+
+function asFormat(value: unknown, where: string): 1 | 2 {
+  const format = asInteger(value, where, "format");
+  if (format === 1 || format === 2) return format;
+  throw unsupportedFormat(where, format);
 }
 
 function decodeAncestors(value: unknown, where: string): Ancestor[] {

@@ -15,8 +15,9 @@ import {
   type Origin,
   type Run,
 } from "../format/index.js";
-import type { Log } from "../log/index.js";
+import { type Log, lifeStore } from "../log/index.js";
 import type { ObjectStore } from "../store/index.js";
+import { endLife, removeNamespaceObject } from "./deletion.js";
 import { type ForkPlan, parentStep, planAncestors, planFork } from "./fork-plan.js";
 import { producersAt, writeTables } from "./fork-producers.js";
 import { commitPin, commitPinCopy, commitUnpin, confirmPins, type OpenLog, releasePins } from "./pins.js";
@@ -77,7 +78,8 @@ export async function forkLog(parts: ForkParts, settings: ForkSettings = {}): Pr
   } catch (error) {
     // Somebody took the pins away before the fork existed: it must not be used. Anything else heals when the fork is opened.
     if (isBatchWeaveError(error, "RECLAIMED")) {
-      await target.store.delete([namespaceKey], { signal });
+      await endLife({ place: target.store, spec }, env, { signal });
+      await removeNamespaceObject({ place: target.store, spec }, { signal });
       await releasePins({ uuid }, pinned, openLog, { unconfirmed: false }).catch(() => {});
     }
     throw error;
@@ -116,7 +118,7 @@ async function pinAncestors(
     ...(settings.producers === "inherit" ? { tables: await inheritTables(parts, manifest, at, uuid) } : {}),
   };
   const parted = divided === undefined ? {} : { parts: divided };
-  return { uuid, grid, order, ...parted, created: Math.floor(env.now()), fork, rest: {} };
+  return { format: 2, uuid, grid, order, ...parted, created: Math.floor(env.now()), fork, rest: {} };
 }
 
 interface PinnedParent {
@@ -140,7 +142,7 @@ async function pinParent(
     const manifest = await log.head.jump({ signal });
     const { trim, end } = manifest.steps;
     const at = settings.at ?? end;
-    assertStep(at, trim, end, log.store.uri);
+    assertStep(at, trim, end, log.place.uri);
     const plan = planFork(log.spec, trim, at, normalizeSkip(settings.skip ?? [], at));
     const from = Math.max(trim, log.spec.fork?.tail.start ?? 0);
     // All that is shared lies in ancestors: this namespace need not hold anything.
@@ -154,7 +156,7 @@ async function pinParent(
   }
   throw new BatchWeaveError(
     "CONTENDED",
-    `The trim of ${log.store.uri} overtook the fork ${planAttemptsMax} times. Register a checkpoint at its first step, or try again.`,
+    `The trim of ${log.place.uri} overtook the fork ${planAttemptsMax} times. Register a checkpoint at its first step, or try again.`,
     { attempts: planAttemptsMax },
   );
 }
@@ -172,7 +174,7 @@ class OriginBuilder {
     this.#all = inherited.map((origin, i) => ({ ...origin, ranges: plan.inherited[i] ?? [] }));
     if (root) {
       const via = inherited.length > 0 ? { via: inherited.map((_, i) => i) } : {};
-      this.#all.push({ uuid: parent.uuid, uri, root, ranges: plan.own, ...via });
+      this.#all.push({ uuid: parent.uuid, uri, format: parent.format, root, ranges: plan.own, ...via });
     }
     this.#used = new Set(this.#all.flatMap((origin, i) => (origin.ranges.length > 0 ? [i] : [])));
     // Whatever has its descriptors in an ancestor's index may lead to that one's own origins.
@@ -247,7 +249,7 @@ const trimmedDescriptor = {
 async function inheritTables(parts: ForkParts, manifest: Manifest, at: number, uuid: string): Promise<NodeRef[]> {
   const { parent, target, env, signal } = parts;
   const producers = await producersAt(parent.log, manifest, at, { signal });
-  return await writeTables(target.store, uuid, env.id(), producers, { signal });
+  return await writeTables(lifeStore(target.store, { format: 2, uuid }), uuid, env.id(), producers, { signal });
 }
 
 /** Creates `namespace.json`, re-PUTting the same bytes until there is a verdict, and reads back whose it is. */

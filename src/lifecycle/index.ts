@@ -1,7 +1,7 @@
 /**
  * lifecycle: how long data lives.
  *
- * Owns: checkpoints, backpressure by checkpoints, trim and reclaim, forks and their pins, lineage look-ups, verify.
+ * Owns: checkpoints, backpressure by checkpoints, trim and reclaim, forks and their pins, deletion, lineage look-ups, verify.
  * May import: errors, env, flow, observe, format, store, log, cadence.
  * Promises: what a live checkpoint, a pin or a producer's resume point needs is never deleted; nothing is deleted before the chain
  * says so; every function can be interrupted anywhere, run again, and run twice at once.
@@ -15,6 +15,17 @@ export {
   releaseCheckpoint,
 } from "./checkpoint.js";
 export { originOfStep, type TranslatedCursor, translateCursor } from "./cursor-translation.js";
+export {
+  commitDeletion,
+  endLife,
+  isEnded,
+  livesWithObjects,
+  mortalPrefixes,
+  removeBelow,
+  removeLeftovers,
+  removeNamespaceObject,
+  removeObjects,
+} from "./deletion.js";
 export { type ForkParts, type ForkSettings, forkLog, originsMax } from "./fork.js";
 export { inheritedProducersMax, inheritedStepsMax } from "./fork-producers.js";
 export { type Lag, measureLag } from "./lag.js";

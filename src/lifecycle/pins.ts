@@ -60,7 +60,7 @@ export async function commitPinCopy(
     },
     { signal: options?.signal, fresh: true },
   );
-  if (!result) throw pinGone(parent, log.store.uri);
+  if (!result) throw pinGone(parent, log.place.uri);
 }
 
 /** Removes a pin; see above for `unconfirmed`. */
@@ -123,12 +123,17 @@ export async function releasePins(
     try {
       log = await openLog(uri, uuid, options);
     } catch (error) {
-      if (error instanceof BatchWeaveError && (error.code === "NO_NAMESPACE" || error.code === "WRONG_NAMESPACE"))
-        continue;
+      if (isGone(error)) continue;
       throw error;
     }
-    await commitUnpin(log, spec.uuid, options.unconfirmed, options);
+    await commitUnpin(log, spec.uuid, options.unconfirmed, options).catch((error) => {
+      if (!isBatchWeaveError(error, "DELETED")) throw error;
+    });
   }
+}
+
+function isGone(error: unknown): boolean {
+  return (["NO_NAMESPACE", "WRONG_NAMESPACE", "DELETED"] as const).some((code) => isBatchWeaveError(error, code));
 }
 
 /** Reads which namespace stands at a uri; undefined when there is none. */

@@ -1,4 +1,5 @@
 /** Reclaiming again and again: `reclaim --watch`, or rank 0 of a job. */
+import { isBatchWeaveError } from "../errors.js";
 import type { Log } from "../log/index.js";
 import { type ReclaimReport, type ReclaimSettings, reclaimSince } from "./reclaim.js";
 import type { SweptBefore } from "./sweep-window.js";
@@ -19,7 +20,7 @@ export interface ReclaimLoopObserver extends ReclaimObserver {
   onFailure?(error: unknown): void;
 }
 
-/** Runs until its signal aborts. A failed run is told and tried again: a dead reclaimer must not go unnoticed, nor stop for a hiccup. */
+/** Runs until its signal aborts or the namespace is deleted. A failed run is told and tried again: a dead reclaimer must not go unnoticed, nor stop for a hiccup. */
 export class ReclaimLoop {
   readonly #log: Log;
   readonly #settings: ReclaimLoopSettings;
@@ -46,7 +47,7 @@ export class ReclaimLoop {
     return report;
   }
 
-  /** Runs until aborted; rejects with the signal's reason. */
+  /** Runs until aborted; rejects with the signal's reason, or with DELETED. */
   async run(signal: AbortSignal): Promise<never> {
     const intervalMs = this.#settings.intervalMs ?? 60_000;
     for (;;) {
@@ -54,6 +55,7 @@ export class ReclaimLoop {
         await this.once(signal);
       } catch (error) {
         signal.throwIfAborted();
+        if (isBatchWeaveError(error, "DELETED")) throw error;
         this.#observer.onFailure?.(error);
       }
       // Jitter, so that several reclaimers of one namespace do not meet every time.

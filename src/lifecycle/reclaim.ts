@@ -21,7 +21,6 @@ import { Draft, type Log, sameRef, stageCutoff, stageTrim } from "../log/index.j
 import { chooseCutoff, type Grace } from "./cutoff.js";
 import { computeLive, type LiveSet } from "./live-set.js";
 import {
-  assertSameNamespace,
   type DeadObject,
   type Sweep,
   sweepBatches,
@@ -132,7 +131,7 @@ async function reclaimOnce(
     graceMs: settings.graceMs ?? defaults.graceMs,
     keepVersions: settings.keepVersions ?? defaults.keepVersions,
   };
-  await assertSameNamespace(log, { signal });
+  await log.presence.ask({ signal });
   const base = await log.head.jump({ signal });
   const before = { base, boundary: log.head.boundary.newest.upTo };
   const wanted = await chooseCutoff(log, base, grace, { signal });
@@ -197,7 +196,7 @@ export async function sweepDead(log: Log, manifest: Manifest, parts: ReclaimPart
   const { signal } = parts;
   const inFlightMax = defaults.requestsInFlightMax;
   const cutoff = manifest.orphanCutoff;
-  await assertSameNamespace(log, { signal });
+  await log.presence.ask({ signal });
   const live = await computeLive(log, manifest, { basesBelow: cutoff, fromStep: 0, inFlightMax }, { signal });
   const boundary = await log.head.boundary.look({ signal });
   const tally = new Tally(log, false, parts.observer, signal);

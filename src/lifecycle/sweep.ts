@@ -1,22 +1,20 @@
 /** Finding dead objects by bounded LISTs, in ascending order, and deleting them. Decides nothing: the live set and the cutoff do. */
-import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
+import { isBatchWeaveError } from "../errors.js";
 import { inParallel } from "../flow/index.js";
 import {
   type BatchName,
   batchPrefix,
-  decodeNamespace,
   digits20,
   indexPrefix,
   type Manifest,
   manifestPrefix,
-  namespaceKey,
   parseBatchKey,
   parseIndexKey,
   parseManifestKey,
   type Version,
 } from "../format/index.js";
 import { type Log, listIntents, spentIntents } from "../log/index.js";
-import type { CallOptions, ListedObject } from "../store/index.js";
+import type { ListedObject } from "../store/index.js";
 import type { LiveSet } from "./live-set.js";
 
 /** Why an object may go. */
@@ -194,18 +192,4 @@ async function eachPage(
     if (!page.more || last === undefined || last >= end) return;
     startAfter = last;
   }
-}
-
-/** Refuses to go on when the namespace was deleted and made again under a paused process: its new manifests have old names. */
-export async function assertSameNamespace(log: Log, options?: CallOptions): Promise<void> {
-  const bytes = await log.store.get(namespaceKey, options);
-  const found = bytes && decodeNamespace(bytes, namespaceKey).uuid;
-  if (found === log.spec.uuid) return;
-  throw new BatchWeaveError(
-    found === undefined ? "NO_NAMESPACE" : "WRONG_NAMESPACE",
-    found === undefined
-      ? `The namespace at ${log.store.uri} was deleted; nothing more is deleted here.`
-      : `The namespace at ${log.store.uri} was deleted and made again: it is ${found}, and ${log.spec.uuid} was opened. Open it anew.`,
-    { found, expected: log.spec.uuid },
-  );
 }

@@ -1,6 +1,6 @@
 /** Counting what a reclaim deletes, and deleting it by the thousand. */
 import type { Log } from "../log/index.js";
-import { assertSameNamespace, type DeadObject, type Sweep } from "./sweep.js";
+import type { DeadObject, Sweep } from "./sweep.js";
 
 /** How many objects, and how many bytes. */
 export interface DeadCount {
@@ -94,8 +94,9 @@ export class Tally {
     const objects = this.#pending;
     this.#pending = [];
     if (objects.length === 0) return;
-    // Manifest names come back after a namespace was made again; all other names are unique.
-    if (objects[0]?.kind === "manifest") await assertSameNamespace(this.#log, { signal: this.#signal });
+    // In version 1 of the format manifest names come back after a namespace was made again; all other names are unique.
+    if (objects[0]?.kind === "manifest" && this.#log.spec.format === 1)
+      await this.#log.presence.ask({ signal: this.#signal });
     // Nothing depends on them: what a power failure brings back is below the cutoff and the boundary, and goes with the next full run. Were
     // it synced, every reclaim would stand in the way of the producers' own syncs.
     await this.#log.store.delete(

@@ -1,16 +1,18 @@
 /** The boundary chain: consecutive markers, each announcing that older manifest versions may be deleted. */
 import { strict as assert } from "node:assert";
 import type { Env } from "../env/index.js";
-import { BatchWeaveError } from "../errors.js";
+import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
 import {
   asVersion,
   type BoundaryMarker,
   boundaryKey,
   decodeBoundary,
   encodeBoundary,
+  everyVersion,
   type Version,
 } from "../format/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
+import { deletedError } from "./life.js";
 
 /** Follows the chain. One process holds one; what it has seen never goes back. */
 export class BoundaryChain {
@@ -30,10 +32,11 @@ export class BoundaryChain {
 
   /**
    * A look: reads on until the next number is absent (normally one request) and returns the highest version whose name may be gone.
-   * Only a look *begun after* a manifest was read, or after the verdict of a PUT, vouches for it.
+   * Only a look *begun after* a manifest was read, or after the verdict of a PUT, vouches for it. Throws DELETED at the last marker.
    */
   async look(options?: CallOptions): Promise<Version> {
     let at = this.#newest;
+    this.#assertNotLast(at);
     for (;;) {
       const next = await this.#read(at.n + 1, options);
       if (!next) return this.#newest.upTo;
@@ -46,7 +49,30 @@ export class BoundaryChain {
       }
       at = next;
       if (at.n > this.#newest.n) this.#newest = at;
+      this.#assertNotLast(at);
     }
+  }
+
+  /**
+   * Ends the chain: from here on every name of this life means nothing, whoever makes it again. Returns when the chain shows its last
+   * marker, whoever wrote it.
+   */
+  async end(env: Env, options?: CallOptions): Promise<void> {
+    for (let delayMs = 50; ; delayMs = Math.min(2 * delayMs, 5_000)) {
+      try {
+        await this.look(options);
+      } catch (error) {
+        if (isBatchWeaveError(error, "DELETED")) return;
+        throw error;
+      }
+      const marker: BoundaryMarker = { n: this.#newest.n + 1, upTo: everyVersion, deleted: true };
+      const outcome = await this.#store.create(boundaryKey(marker.n), encodeBoundary(this.#namespace, marker), options);
+      if (outcome === "unknown") await env.sleep(delayMs * (0.5 + env.random()), options?.signal);
+    }
+  }
+
+  #assertNotLast(marker: BoundaryMarker): void {
+    if (marker.deleted) throw deletedError(this.#store.uri, this.#namespace);
   }
 
   /**
@@ -75,6 +101,7 @@ export class BoundaryChain {
     const marker = await this.#read(hint, options);
     if (!marker) throw missingMarker(hint);
     if (marker.n > this.#newest.n) this.#newest = marker;
+    this.#assertNotLast(marker);
   }
 
   /** A boundary that was once seen and is gone stops everything: without it, deleted names could be taken for new ones. */

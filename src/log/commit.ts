@@ -2,10 +2,11 @@
 
 import type { Env } from "../env/index.js";
 import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
-import { decodeNamespace, encodeManifest, type Manifest, manifestKey, namespaceKey } from "../format/index.js";
+import { encodeManifest, type Manifest, manifestKey } from "../format/index.js";
 import type { CallOptions, CreateOutcome, ObjectStore } from "../store/index.js";
 import { Draft } from "./draft.js";
 import type { Head } from "./head.js";
+import type { Presence } from "./presence.js";
 
 /** One thing to commit. `stage` is pure and is called again from the new base after every conflict. */
 export interface Change<Prepared, Result> {
@@ -48,8 +49,6 @@ export interface CommitOptions extends CallOptions {
 /** A PUT without an answer for so long is sent once more. */
 const slowPutMs = 1_500;
 const slowPutOver = Symbol("answered in time");
-/** How long a process believes that its namespace is still there. */
-const stillThereMs = 30_000;
 const settleDelayMs = 50;
 /** Tries of a PUT that could not even be sent. */
 const refusalsMax = 6;
@@ -64,16 +63,13 @@ export class Committer {
   readonly #store: ObjectStore;
   readonly #env: Env;
   readonly #head: Head;
-  readonly #namespace: string;
-  #seenThereAtMs: number;
+  readonly #presence: Presence;
 
-  /** `seenThereAtMs`: before `namespace.json` was read for it. */
-  constructor(store: ObjectStore, env: Env, head: Head, namespace: string, seenThereAtMs: number = env.monotonic()) {
+  constructor(store: ObjectStore, env: Env, head: Head, presence: Presence) {
     this.#store = store;
     this.#env = env;
     this.#head = head;
-    this.#namespace = namespace;
-    this.#seenThereAtMs = seenThereAtMs;
+    this.#presence = presence;
   }
 
   /** Tries until the change is in, refused, or the signal aborts. */
@@ -96,7 +92,7 @@ export class Committer {
   /** One attempt. Lost or unsettled, the newest verified manifest is loaded, and the caller decides when to try again. */
   async attempt<P, R>(change: Change<P, R>, options: CommitOptions = {}): Promise<Attempt<R>> {
     const { signal } = options;
-    await this.#assertStillThere(signal);
+    await this.#presence.check({ signal });
     let looked = options.fresh === true;
     let begun = this.#env.monotonic();
     let base = looked ? await this.#head.jump({ signal }) : (options.from ?? (await this.#head.newest({ signal })));
@@ -140,25 +136,6 @@ export class Committer {
         return { outcome, manifest: next, result: staged.result, fragileMs };
       return { outcome, manifest: (this.#head.known ?? base) as Manifest, fragileMs };
     }
-  }
-
-  /**
-   * A namespace that was deleted, or deleted and made again, under a process that runs on or comes back from a pause: its commits would be
-   * acknowledged and lost, or would litter the new one. Asked when it was not asked for a while; it narrows the window, no more.
-   */
-  async #assertStillThere(signal: AbortSignal | undefined): Promise<void> {
-    const now = this.#env.monotonic();
-    if (now - this.#seenThereAtMs < stillThereMs) return;
-    const bytes = await this.#store.get(namespaceKey, { signal });
-    const found = bytes && decodeNamespace(bytes, namespaceKey).uuid;
-    if (found !== this.#namespace) {
-      throw new BatchWeaveError(
-        found === undefined ? "NO_NAMESPACE" : "WRONG_NAMESPACE",
-        `The namespace at ${this.#store.uri} was deleted${found === undefined ? "" : " and made again"} while this process had it open. Nothing more is committed here; open it anew.`,
-        { found, expected: this.#namespace },
-      );
-    }
-    this.#seenThereAtMs = now;
   }
 
   async #stage<P, R>(change: Change<P, R>, base: Manifest, signal: AbortSignal | undefined): Promise<Staged<R>> {

@@ -45,6 +45,8 @@ export class Draft {
   tables: NodeRef[];
   trim: Step;
   closed: boolean;
+  /** True: the next version is the last one. */
+  deleted = false;
   orphanCutoff: Version;
   settings: ManifestSettings | undefined;
   starving: Step | undefined;
@@ -106,6 +108,7 @@ export class Draft {
       commit: { id: this.#stamp.id, by: this.#stamp.by, time: this.#stamp.time },
       steps: { trim: this.trim, end: this.end },
       closed: this.closed,
+      ...(this.deleted ? { deleted: true } : {}),
       index: this.#trimmedLevels(),
       tail: { start: this.#tailStart, batches: this.#tail },
       waiting: this.waiting,

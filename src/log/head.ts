@@ -16,6 +16,7 @@ import {
 } from "../format/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
 import { BoundaryChain } from "./boundary-chain.js";
+import { deletedError } from "./life.js";
 
 const listPageMax = 1_000;
 const loadAttemptsMax = 100;
@@ -151,6 +152,7 @@ export class Head {
   }
 
   #adopt(manifest: Manifest): Manifest {
+    if (manifest.deleted) throw deletedError(this.#store.uri, this.#spec.uuid);
     if (!this.#newest || manifest.version > this.#newest.version) this.#newest = manifest;
     return this.#newest;
   }

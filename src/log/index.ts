@@ -11,6 +11,7 @@ export type { Attempt, AttemptOutcome, Change, CommitOptions } from "./commit.js
 export { Draft } from "./draft.js";
 export { Head } from "./head.js";
 export { type Intents, listIntents, publishIntents, spentIntents } from "./intents.js";
+export { deletedError, lifeStore } from "./life.js";
 export { type BatchesResult, Log, type LogParts, type Opening } from "./log.js";
 export type { Takeover } from "./opener.js";
 export { defaultSilence, type SilencePolicy } from "./silent.js";

@@ -25,7 +25,9 @@ import type { CallOptions, ObjectStore } from "../store/index.js";
 import { type Attempt, type Change, type CommitOptions, Committer } from "./commit.js";
 import { Head } from "./head.js";
 import { type Intents, noIntents, stageIntents } from "./intents.js";
+import { lifeStore } from "./life.js";
 import { Opener, type Takeover } from "./opener.js";
+import { Presence } from "./presence.js";
 import {
   defaultSilence,
   findSilent,
@@ -48,6 +50,7 @@ import { type BatchPlace, type OpenOrigin, StepIndex } from "./step-index.js";
 
 /** Components of a log. */
 export interface LogParts {
+  /** The place: the store that `namespace.json` is in. */
   readonly store: ObjectStore;
   readonly env: Env;
   readonly spec: NamespaceSpec;
@@ -79,21 +82,28 @@ export interface Opening {
 
 /** One process's view of one namespace. */
 export class Log {
+  /** The store that `namespace.json` is in. */
+  readonly place: ObjectStore;
+  /** The store of everything else: in this life's own folder. */
   readonly store: ObjectStore;
   readonly env: Env;
   readonly spec: NamespaceSpec;
   readonly head: Head;
   readonly index: StepIndex;
+  /** Whether `namespace.json` is still this one's. */
+  readonly presence: Presence;
   readonly #committer: Committer;
   readonly #silence: SilencePolicy;
 
   constructor(parts: LogParts) {
-    this.store = parts.store;
+    this.place = parts.store;
+    this.store = lifeStore(parts.store, parts.spec);
     this.env = parts.env;
     this.spec = parts.spec;
-    this.head = new Head(parts.store, parts.env, parts.spec, parts.decode);
-    this.index = new StepIndex(parts.store, parts.spec, parts.openOrigin);
-    this.#committer = new Committer(parts.store, parts.env, this.head, parts.spec.uuid, parts.specReadAtMs);
+    this.head = new Head(this.store, parts.env, parts.spec, parts.decode);
+    this.index = new StepIndex(this.store, parts.spec, parts.openOrigin);
+    this.presence = new Presence(parts.store, parts.env, this.head, parts.spec, parts.specReadAtMs);
+    this.#committer = new Committer(this.store, parts.env, this.head, this.presence);
     this.#silence = parts.silence ?? defaultSilence;
   }
 

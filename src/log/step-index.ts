@@ -22,6 +22,7 @@ import {
   stepsPerNode,
 } from "../format/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
+import { lifeStore } from "./life.js";
 
 /** Where a batch's objects are. */
 export interface BatchPlace {
@@ -45,7 +46,7 @@ export class StepIndex {
   readonly #spec: NamespaceSpec;
   readonly #openOrigin: OpenOrigin;
   readonly #runs = new Map<string, Promise<unknown>>();
-  readonly #origins = new Map<string, Promise<ObjectStore>>();
+  readonly #origins = new Map<number, Promise<ObjectStore>>();
 
   constructor(store: ObjectStore, spec: NamespaceSpec, openOrigin: OpenOrigin) {
     this.#store = store;
@@ -229,10 +230,10 @@ export class StepIndex {
         `A batch of ${this.#store.uri} names origin ${number}, which namespace.json does not list.`,
         { origin: number },
       );
-    let store = this.#origins.get(origin.uri);
+    let store = this.#origins.get(number);
     if (!store) {
-      store = this.#openOrigin(origin.uri);
-      this.#origins.set(origin.uri, store);
+      store = this.#openOrigin(origin.uri).then((place) => lifeStore(place, origin));
+      this.#origins.set(number, store);
     }
     return { store: await store, namespace: origin.uuid, root: origin.root, via: origin.via };
   }

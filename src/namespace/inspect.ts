@@ -9,6 +9,7 @@ import {
   decodeFooter,
   decodeMetadata,
   type Grid,
+  lifeFolder,
   type SliceEntry,
   sliceEncodings,
 } from "../format/index.js";
@@ -66,7 +67,7 @@ export async function* listBatches(
   }
 }
 
-function listingOf(log: Log, step: number, { descriptor, store, namespace }: BatchPlace): BatchListing {
+function listingOf(log: Log, step: number, { descriptor, origin }: BatchPlace): BatchListing {
   return {
     step,
     producer: descriptor.producer,
@@ -74,8 +75,14 @@ function listingOf(log: Log, step: number, { descriptor, store, namespace }: Bat
     seq: descriptor.seq,
     storedBytes: descriptor.extents.reduce((sum, extent) => sum + extent.size, 0),
     objects: descriptor.extents.length,
-    origin: namespace === log.spec.uuid ? undefined : store.uri,
+    origin: origin === undefined ? undefined : log.spec.fork?.origins[origin]?.uri,
   };
+}
+
+/** The key of an extent as people find it at the place of the namespace that holds it. */
+function keyAtPlace(log: Log, { descriptor, origin }: BatchPlace, extent: number): string {
+  const folder = lifeFolder(log.spec.fork?.origins[origin ?? -1] ?? log.spec);
+  return `${folder === "" ? "" : `${folder}/`}${batchKey(descriptor, extent)}`;
 }
 
 /** Everything about the batch at a step except its slices' bytes. */
@@ -88,14 +95,14 @@ export async function inspectBatch(log: Log, step: number, options?: CallOptions
   for (const [number, extent] of descriptor.extents.entries()) {
     const footer = await readFooter(place, number, firstCell, options);
     for (let i = 0; i < extent.cells; i++)
-      slices.push(sliceOf(log.spec.grid, firstCell + i, footer.key, footer.entry(i)));
+      slices.push(sliceOf(log.spec.grid, firstCell + i, keyAtPlace(log, place, number), footer.entry(i)));
     firstCell += extent.cells;
     // What belongs to the whole batch is kept with its last extent.
     if (number === descriptor.extents.length - 1) metadata = await footer.metadata();
   }
   return {
     ...listingOf(log, step, place),
-    keys: descriptor.extents.map((_, number) => batchKey(descriptor, number)),
+    keys: descriptor.extents.map((_, number) => keyAtPlace(log, place, number)),
     contentType: metadata.contentType ?? "application/octet-stream",
     createdMs: typeof metadata["created"] === "number" ? metadata["created"] : undefined,
     resumePoint: metadata.resumePoint,
@@ -112,7 +119,6 @@ async function locate(log: Log, step: number, options?: CallOptions): Promise<Ba
 }
 
 interface OpenFooter {
-  readonly key: string;
   entry(i: number): SliceEntry;
   metadata(): Promise<BatchMetadata>;
 }
@@ -134,7 +140,6 @@ async function readFooter(
   const footer = decodeFooter(bytes, key, namespace, descriptor, { extent: number, firstCell }, extent);
   const { metadata: block } = footer;
   return {
-    key,
     entry: (i) => footer.entry(i),
     metadata: async () => decodeMetadata(await read(block.offset, block.length), key, block),
   };

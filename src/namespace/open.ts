@@ -1,29 +1,42 @@
 /** Creating, opening and deleting namespaces: where a URI becomes a store, a log and a handle. */
 import { pathToFileURL } from "node:url";
 import { type Env, systemEnv } from "../env/index.js";
-import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
+import { BatchWeaveError } from "../errors.js";
 import {
   assertNamespaceSpec,
-  batchPrefix,
   boundaryPrefix,
   decodeNamespace,
   encodeNamespace,
   type Grid,
-  indexPrefix,
-  intentPrefix,
-  manifestPrefix,
+  livesPrefix,
   type NamespaceSpec,
   namespaceKey,
   type Order,
 } from "../format/index.js";
-import { confirmPins, needsPins, type OpenLog, releasePins } from "../lifecycle/index.js";
+import {
+  commitDeletion,
+  confirmPins,
+  endLife,
+  isEnded,
+  livesWithObjects,
+  mortalPrefixes,
+  needsPins,
+  type OpenLog,
+  releasePins,
+  removeBelow,
+  removeLeftovers,
+  removeNamespaceObject,
+  removeObjects,
+} from "../lifecycle/index.js";
 import { Log } from "../log/index.js";
 import { Metrics } from "../observe/index.js";
 import {
   assertSafe,
+  type CallOptions,
   type ObjectStore,
   openStore,
   pathOfFileUri,
+  probePrefix,
   probeStore,
   type RetrySettings,
   type StoreObserver,
@@ -67,21 +80,10 @@ export interface NamespaceSettings {
   readonly parts?: number | undefined;
 }
 
-/** Manifests last: until they go, a producer that is still running finds the closed head and stops. */
-export const ownPrefixes: readonly string[] = [
-  "probe/",
-  intentPrefix,
-  indexPrefix,
-  batchPrefix,
-  manifestPrefix,
-  boundaryPrefix,
-];
-
-const hex = (n: number, digits: number): string => n.toString(16).padStart(digits, "0");
-const hashFolders = [
-  ...Array.from({ length: 256 }, (_, i) => `${batchPrefix}${hex(i, 2)}/`),
-  ...Array.from({ length: 16 }, (_, i) => `${intentPrefix}${hex(i, 1)}/`),
-];
+/** Folders at a place that belong to its namespace. In version 1 of the format objects lie right in them. */
+export const ownPrefixes: readonly string[] = [livesPrefix, probePrefix, boundaryPrefix, ...mortalPrefixes];
+/** Pages of a thousand keys in which a creator looks for lives that were not deleted. */
+const livesPagesMax = 1;
 
 /** Refuses a place among another namespace's own objects: deleting that one would delete this one. Below it but beside them is fine. */
 async function assertOutside(
@@ -193,12 +195,13 @@ export async function createNamespace(
   const { store, env } = backend;
   const existing = await store.get(namespaceKey, { signal: options.signal });
   if (!existing) {
-    await assertEmpty(uri, store, options.signal);
+    await assertEmpty(store, uri, { signal: options.signal });
     if (!options.store)
       await assertOutside(uri, async (other) => (await openBackend(other, options)).store, options.signal);
     if (!isEmbedded(uri) && !options.store)
       assertSafe(await probeStore(store, env, { rounds: 1 }, { signal: options.signal }));
     const spec: NamespaceSpec = {
+      format: 2,
       uuid: env.uuid(),
       grid: { rows: settings.grid.rows, chunks: settings.grid.chunks },
       order,
@@ -235,18 +238,27 @@ export async function settleCreate(
   }
 }
 
-async function assertEmpty(uri: string, store: ObjectStore, signal: AbortSignal | undefined): Promise<void> {
-  for (const prefix of ownPrefixes.slice(1)) {
-    const { objects } = await store.list(prefix, { limit: 1, signal });
-    const leftover = objects[0];
-    if (!leftover) continue;
+/**
+ * Nothing here stands in the way of a new life. But what was left behind costs storage, and a life that was not deleted may be missed: its
+ * `namespace.json` was removed by hand, or by a deleter that came back after a long time.
+ */
+async function assertEmpty(place: ObjectStore, uri: string, options: CallOptions = {}): Promise<void> {
+  const refuse = async (key: string): Promise<void> => {
     // namespace.json may have been created by a racing process meanwhile: then these are its objects.
-    if (await store.get(namespaceKey, { signal })) return;
+    if (await place.get(namespaceKey, options)) return;
     throw new BatchWeaveError(
       "NOT_EMPTY",
-      `${uri} holds objects of an earlier namespace (${leftover.key}). Finish deleting it with \`batchweave delete ${uri}\`, or use another place.`,
-      { uri, key: leftover.key },
+      `${uri} holds objects of an earlier namespace (${key}). Finish deleting it with \`batchweave delete ${uri}\`, or use another place.`,
+      { uri, key },
     );
+  };
+  for (const prefix of mortalPrefixes) {
+    const { objects } = await place.list(prefix, { ...options, limit: 1 });
+    if (objects[0]) await refuse(objects[0].key);
+  }
+  for (const uuid of await livesWithObjects(place, livesPagesMax, options)) {
+    // Whoever woke up after the deletion may have left something; it belongs to nobody.
+    if (!(await isEnded({ place, spec: { format: 2, uuid } }, options))) await refuse(`${livesPrefix}${uuid}`);
   }
 }
 
@@ -318,7 +330,7 @@ function neighboursOf(backend: Backend, options: NamespaceOptions): Neighbours {
           uri,
         });
       }
-      await assertEmpty(uri, store, call?.signal);
+      await assertEmpty(store, uri, call);
       await assertOutside(uri, openStore, call?.signal);
       if (!isEmbedded(uri)) assertSafe(await probeStore(store, backend.env, { rounds: 1 }, { signal: call?.signal }));
       return store;
@@ -351,69 +363,58 @@ export interface DeleteOptions extends NamespaceOptions {
 }
 
 /**
- * Deletes every object of a namespace: first the log is closed, so that producers still running stop and say so; then `namespace.json`, so
- * that nobody opens half of one; then the rest. Stop producers first and wait for them: what one that still runs commits within the next 30 s may be acknowledged and lost. A fork's pins in its ancestors go last. Refused while forks share its batches. Goes on where an interrupted deletion stopped.
+ * Deletes a namespace: a last version says so, which fences everybody who has it open; a last boundary marker, which stays for good, tells
+ * whoever comes later; then its objects go, a fork's pins in its ancestors, and `namespace.json` last. Nothing is acknowledged that was committed after
+ * that version, and a namespace made here later shares no key with this one. Refused while forks share its batches. Goes on where an interrupted deletion stopped.
  */
 export async function deleteNamespace(uri: string, options: DeleteOptions = {}): Promise<{ readonly deleted: number }> {
+  const { signal, force = false } = options;
   const backend = await openBackend(uri, options);
-  const { store } = backend;
-  const { signal } = options;
-  const spec = await specToDelete(uri, backend, options);
-  let deleted = (await store.getRange(namespaceKey, 0, 1, { signal })) ? 1 : 0;
-  await store.delete([namespaceKey], { signal });
-  for (const prefix of ownPrefixes) {
-    for (;;) {
-      const page = await store.list(prefix, { signal });
-      if (page.objects.length === 0) break;
-      await store.delete(
-        page.objects.map((o) => o.key),
-        { signal },
-      );
-      deleted += page.objects.length;
+  const { store: place, env } = backend;
+  const spec = await specToDelete(uri, place, force, signal);
+  let deleted = 0;
+  if (spec) {
+    const life = { place, spec };
+    const { openLog, openStore: openOrigin } = neighboursOf(backend, { ...options, signal: undefined });
+    // While this namespace is here nobody else's probe is: what is listed now was left by one that died.
+    deleted += await removeBelow(place, probePrefix, { signal });
+    const tolerant = (error: unknown): void => {
+      // A damaged namespace can be deleted with `force`.
+      if (!force || signal?.aborted) throw error;
+    };
+    await commitDeletion(new Log({ store: place, env, spec, openOrigin }), force, { signal }).catch(tolerant);
+    await endLife(life, env, { signal }).catch(tolerant);
+    deleted += await removeObjects(life, { signal });
+    // Before namespace.json goes: a crash must leave something to delete again.
+    if (spec.fork) await releasePins(spec, spec.fork.origins, openLog, { signal, unconfirmed: false }).catch(tolerant);
+    deleted += await removeNamespaceObject(life, { signal });
+  } else {
+    deleted += await removeLeftovers(place, env, { signal });
+    deleted += await removeBelow(place, probePrefix, { signal });
+    // Damaged beyond reading.
+    if (force && (await place.getRange(namespaceKey, 0, 1, { signal }))) {
+      await place.delete([namespaceKey], { signal });
+      deleted++;
     }
   }
-  // For writers a folder keeps the empty folders of hashes; deleting anything in them takes them along.
-  if (store.uri.startsWith("file:"))
-    await store.delete(
-      hashFolders.map((folder) => `${folder}none`),
-      { signal },
-    );
-  // Nobody would look for these later. Without the right to list them a lifecycle rule of the bucket must do.
-  await store.abortUploads?.(batchPrefix, 0, { signal }).catch((error) => {
-    if (!isBatchWeaveError(error, "STORE_DENIED")) throw error;
-  });
   if (deleted === 0)
     throw new BatchWeaveError("NO_NAMESPACE", `There is no namespace at ${uri}; nothing was deleted.`, { uri });
-  // A crash before this leaves pins of a fork that is gone; the ancestor's verify names them.
-  if (spec?.fork)
-    await releasePins(spec, spec.fork.origins, neighboursOf(backend, options).openLog, { signal, unconfirmed: false });
   return { deleted };
 }
 
-/** What is deleted: needed for its pins, and to see who depends on it. A damaged namespace can be deleted with `force`. */
+/** What is deleted; undefined when there is none, or with `force` when it cannot be read. */
 async function specToDelete(
   uri: string,
-  backend: Backend,
-  { force, signal, ...options }: DeleteOptions,
+  place: ObjectStore,
+  force: boolean,
+  signal: AbortSignal | undefined,
 ): Promise<NamespaceSpec | undefined> {
+  const bytes = await place.get(namespaceKey, { signal });
+  if (!bytes) return undefined;
   try {
-    const bytes = await backend.store.get(namespaceKey, { signal });
-    if (!bytes) return undefined;
-    const spec = decodeNamespace(bytes, `${uri}/${namespaceKey}`);
-    const openOrigin = neighboursOf(backend, options).openStore;
-    const log = new Log({ store: backend.store, env: backend.env, spec, openOrigin });
-    const forks = [...(await log.head.load({ signal })).pins.values()].map((pin) => pin.uri);
-    if (forks.length === 0 || force) {
-      await log.close({ signal, dropWaiting: true });
-      return spec;
-    }
-    throw new BatchWeaveError(
-      "NOT_EMPTY",
-      `${uri} holds batches that ${forks.length} forks share: ${forks.slice(0, 5).join(", ")}. Delete the forks first, or force it: they lose those batches.`,
-      { uri, forks },
-    );
+    return decodeNamespace(bytes, `${uri}/${namespaceKey}`);
   } catch (error) {
-    if (force && !signal?.aborted) return undefined;
-    throw error;
+    if (!force) throw error;
+    return undefined;
   }
 }

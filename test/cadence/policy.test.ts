@@ -107,6 +107,7 @@ describe("baselines", () => {
 });
 
 const genesis = genesisManifest({
+  format: 1,
   uuid: "u",
   grid: { rows: 1, chunks: 1 },
   order: { kind: "commit" },

@@ -147,7 +147,7 @@ function manifestCases(): ConformanceCase[] {
     make("bytes after the end", Buffer.concat([whole, Buffer.from("\n")])),
     make("another kind", sealJson("segment", uuid, manifestFields())),
     make("another namespace", sealJson("manifest", foreign, manifestFields())),
-    make("another format", sealText(text.slice(0, -21).replace('"format":1', '"format":2').concat("}"))),
+    make("another format", sealText(text.slice(0, -21).replace('"format":1', '"format":3').concat("}"))),
     make("a checksum over what is not JSON", sealText('{"format":1,"kind":}')),
     make("a checksum over NaN", sealText('{"format":1,"kind":"manifest","version":NaN}')),
     make("a checksum over a list", sealText("[1,2,3,4,5,6,7,8,9,0]")),
@@ -208,6 +208,8 @@ function objectCases(): ConformanceCase[] {
     ),
     make("boundary", "whole", sealJson("boundary", uuid, { n: 3, upTo: 17 }), { n: 3 }),
     make("boundary", "another number", sealJson("boundary", uuid, { n: 3, upTo: 17 }), { n: 4 }),
+    make("boundary", "the last", sealJson("boundary", uuid, { n: 3, upTo: 2 ** 53 - 1, deleted: true }, 2), { n: 3 }),
+    make("boundary", "deleted by a number", sealJson("boundary", uuid, { n: 3, upTo: 17, deleted: 1 }, 2), { n: 3 }),
     make("boundary", "without upTo", sealJson("boundary", uuid, { n: 3 }), { n: 3 }),
     make("segment", "whole", sealJson("segment", uuid, { start: 128, batches })),
     make("segment", "63 batches", sealJson("segment", uuid, { start: 128, batches: batches.slice(1) })),
@@ -448,6 +450,7 @@ export function codecCases(): ConformanceCase[] {
 /** A namespace of 2 rows and 1 chunk, or as changed. */
 export function specBytes(change: Partial<NamespaceSpec> = {}): Uint8Array {
   const spec: NamespaceSpec = {
+    format: 1,
     uuid,
     grid: { rows: 2, chunks: 1 },
     order: { kind: "commit" },

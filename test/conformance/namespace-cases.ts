@@ -13,8 +13,10 @@ import {
   encodeNamespace,
   encodeRoot,
   encodeTable,
+  everyVersion,
   genesisManifest,
   indexKey,
+  lifeFolder,
   type Manifest,
   manifestKey,
   type NamespaceSpec,
@@ -36,7 +38,15 @@ class Builder {
   manifest: Manifest;
 
   constructor(change: Partial<NamespaceSpec> = {}) {
-    this.spec = { uuid, grid: { rows: 2, chunks: 2 }, order: { kind: "commit" }, created: 5, rest: {}, ...change };
+    this.spec = {
+      format: 1,
+      uuid,
+      grid: { rows: 2, chunks: 2 },
+      order: { kind: "commit" },
+      created: 5,
+      rest: {},
+      ...change,
+    };
     this.objects.set(namespaceKey, encodeNamespace(this.spec));
     this.manifest = genesisManifest(this.spec);
   }
@@ -101,6 +111,12 @@ class Builder {
     return this;
   }
 
+  /** The last marker of a deleted namespace. */
+  ended(n: number): this {
+    this.objects.set(boundaryKey(n), encodeBoundary(this.spec.uuid, { n, upTo: everyVersion, deleted: true }));
+    return this;
+  }
+
   remove(key: string): this {
     if (!this.objects.delete(key)) throw new Error(`${key} is not there`);
     return this;
@@ -120,7 +136,11 @@ class Builder {
   }
 
   json(): Record<string, string> {
-    return Object.fromEntries([...this.objects].map(([key, bytes]) => [key, Buffer.from(bytes).toString("base64")]));
+    const folder = lifeFolder(this.spec);
+    const atPlace = (key: string): string => (key === namespaceKey || folder === "" ? key : `${folder}/${key}`);
+    return Object.fromEntries(
+      [...this.objects].map(([key, bytes]) => [atPlace(key), Buffer.from(bytes).toString("base64")]),
+    );
   }
 }
 
@@ -229,7 +249,7 @@ function indexCases(): ConformanceCase[] {
 
 /** A copy that can be damaged on its own. */
 function rebuilt(from: Builder): Builder {
-  const copy = new Builder({ grid: from.spec.grid, order: from.spec.order });
+  const copy = new Builder({ format: from.spec.format, grid: from.spec.grid, order: from.spec.order });
   copy.objects.clear();
   for (const [key, bytes] of from.objects) copy.objects.set(key, bytes);
   copy.manifest = from.manifest;
@@ -288,8 +308,47 @@ function tableCases(): ConformanceCase[] {
   return casesOf("a resume point in a table", builder, { "resume point": { kind: "resume", producer: "p" } });
 }
 
-function forkCases(): ConformanceCase[] {
-  const origin = new Builder({ uuid: foreign, grid: { rows: 1, chunks: 1 } }).open("p").append("p", 70);
+/** A folder for each life, and what is left of deleted ones. */
+function lifeCases(): ConformanceCase[] {
+  const grown = (format: 1 | 2): Builder => new Builder({ format }).open("p").append("p", 2);
+  const second = grown(2).commit((draft) => stageClosing(draft, false));
+  // Its predecessor at the place, of the first version of the format, and what is left of it.
+  const first = new Builder({ uuid: foreign }).open("p").append("p", 3).ended(1);
+  const { [namespaceKey]: _, ...leftovers } = first.json();
+  const deleted = (format: 1 | 2): Builder =>
+    grown(format).commit((draft) => {
+      draft.deleted = true;
+    });
+  const bare = grown(2).boundary(1, 1).ended(2);
+  for (const key of [...bare.objects.keys()]) if (/^(manifest|batch|index)\//.test(key)) bare.remove(key);
+  const forged = rebuilt(bare);
+  forged.objects.set(manifestKey(asVersion(3)), encodeManifest({ ...bare.manifest, version: asVersion(3) }));
+  const views = { head, "all rows": shares(rank(1, 0), 4), "resume point": { kind: "resume", producer: "p" } };
+  return [
+    ...casesOf("a life of its own", second, views),
+    {
+      ...(casesOf("a life beside its predecessor", second, views)[0] as ConformanceCase),
+      objects: { ...leftovers, ...second.json() },
+    },
+    ...casesOf("the last version", deleted(2), views),
+    ...casesOf("the last version, format 1", deleted(1), views),
+    ...casesOf("the last marker", grown(2).ended(1), views),
+    ...casesOf("nothing but markers", bare, views),
+    ...casesOf("nothing but markers, and a version that a late writer made again", forged, views),
+    ...casesOf("objects beside namespace.json instead", beside(grown(2)), { head }),
+  ];
+}
+
+/** The objects of a life outside of its folder: nobody finds them. */
+function beside(builder: Builder): Builder {
+  const copy = new Builder();
+  copy.objects.clear();
+  for (const [key, bytes] of builder.objects) copy.objects.set(key, bytes);
+  return copy;
+}
+
+function forkCases(format: 1 | 2 = 1): ConformanceCase[] {
+  const origin = new Builder({ format, uuid: foreign, grid: { rows: 1, chunks: 1 } }).open("p").append("p", 70);
   const root = encodeRoot(foreign, { index: origin.manifest.index, tail: origin.manifest.tail });
   const ref = { base: asVersion(2), commitId: "rrrrrrrrrrrr", k: 0, check: crc32(root) };
   origin.objects.set(indexKey(ref.base, ref.commitId, ref.k), root);
@@ -302,9 +361,10 @@ function forkCases(): ConformanceCase[] {
   ];
   const uri = "memory:origin";
   const fork = new Builder({
+    format,
     grid: { rows: 1, chunks: 1 },
     fork: {
-      origins: [{ uuid: foreign, uri, root: ref, ranges }],
+      origins: [{ uuid: foreign, uri, format, root: ref, ranges }],
       tail: { start: at(64), batches: inherited.slice(2) },
     },
   });
@@ -323,11 +383,12 @@ function forkCases(): ConformanceCase[] {
   };
   const withoutRoot = origin.json();
   delete withoutRoot[indexKey(ref.base, ref.commitId, ref.k)];
+  if (format === 2) return casesOf("fork of a life, in a life", fork, views, { [uri]: origin.json() });
   return [
     ...casesOf("fork", fork, views, { [uri]: origin.json() }),
     ...casesOf("fork whose origin is gone", fork, { step: step(3) }, { [uri]: {} }),
     ...casesOf("fork whose root is gone", fork, { step: step(3) }, { [uri]: withoutRoot }),
-    ...trimmedForkCases(origin, { uuid: foreign, uri, root: ref, ranges: [] }),
+    ...trimmedForkCases(origin, { uuid: foreign, uri, format: 1, root: ref, ranges: [] }),
   ];
 }
 
@@ -382,5 +443,7 @@ export async function namespaceCases(): Promise<ConformanceCase[]> {
     ...laneCases(),
     ...tableCases(),
     ...forkCases(),
+    ...forkCases(2),
+    ...lifeCases(),
   ];
 }

@@ -26,7 +26,7 @@ export function cellText(step: number, row: number, chunk: number): string {
 }
 
 export function makeSpec(grid: Grid, order: Order = { kind: "commit" }): NamespaceSpec {
-  return { uuid, grid, order, created: 0, rest: {} };
+  return { format: 1, uuid, grid, order, created: 0, rest: {} };
 }
 
 export function openLog(store: ObjectStore, env: Env, spec: NamespaceSpec): Log {

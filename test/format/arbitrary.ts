@@ -126,6 +126,7 @@ export const manifest: fc.Arbitrary<Manifest> = fc
     commit: fc.record({ id: id12, by: fc.string(), time: whole }),
     trim: fc.nat({ max: 1000 }),
     closed: fc.boolean(),
+    deleted: fc.constantFrom(undefined, true as const),
     index: levels,
     tail: run({ minLength: 0, maxLength: 3 }),
     waiting: fc.array(fc.tuple(whole.map(asStep), descriptor), { maxLength: 2 }).map((entries) => new Map(entries)),
@@ -147,6 +148,7 @@ export const manifest: fc.Arbitrary<Manifest> = fc
 export const namespaceSpec: fc.Arbitrary<NamespaceSpec> = fc
   .tuple(
     fc.record({
+      format: fc.constantFrom(1, 2),
       uuid,
       grid: fc.record({ rows: fc.integer({ min: 1, max: 256 }), chunks: fc.integer({ min: 1, max: 256 }) }),
       order: fc.oneof(
@@ -162,6 +164,7 @@ export const namespaceSpec: fc.Arbitrary<NamespaceSpec> = fc
           fc.record({
             uuid,
             uri: fc.webUrl(),
+            format: fc.constantFrom(1, 2),
             root: nodeRef,
             ranges: fc.array(fc.record({ at: whole.map(asStep), count: whole, from: whole.map(asStep) }), {
               maxLength: 3,

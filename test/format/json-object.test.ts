@@ -82,7 +82,7 @@ describe.each(storedKinds)("%s", (kind) => {
       fc.property(storedObject(kind), any.uuid, ({ bytes, key, decode, namespace }, other) => {
         const read = (change: Record<string, unknown>): string =>
           refusal(() => decode(resealed(bytes, (fields) => ({ ...fields, ...change }))), key).code;
-        expect(read({ format: 2 })).toBe("UNSUPPORTED_FORMAT");
+        expect(read({ format: 3 })).toBe("UNSUPPORTED_FORMAT");
         expect(read({ kind: kind === "root" ? "node" : "root" })).toBe("CORRUPT");
         if (kind !== "namespace" && other !== namespace) expect(read({ namespace: other })).toBe("WRONG_NAMESPACE");
       }),

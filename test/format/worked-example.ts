@@ -14,12 +14,15 @@ import {
   encodeManifest,
   encodeNamespace,
   encodeSlice,
+  everyVersion,
   genesisManifest,
+  lifeFolder,
   makeCursor,
   type NamespaceSpec,
 } from "../../src/format/index.js";
 
 export const spec: NamespaceSpec = {
+  format: 2,
   uuid: "6f1d3c1e-58a4-4d0c-9a3e-2b7c90d1e4f5",
   grid: { rows: 2, chunks: 1 },
   order: { kind: "commit" },
@@ -91,7 +94,7 @@ export function hexDump(bytes: Uint8Array): string {
 function parts(): string {
   const trailer = decodeTrailer(batchObject.subarray(-80), "example", spec.uuid);
   return [
-    `key       ${batchKey(name, 0)}`,
+    `key       ${lifeFolder(spec)}/${batchKey(name, 0)}`,
     `extent    ${JSON.stringify([extent.cells, extent.size, extent.table, extent.check])}`,
     `metadata  offset ${trailer.metadata.offset}, length ${trailer.metadata.length}, CRC-32 ${crcText(trailer.metadata.crc)}`,
     `table     offset ${trailer.tableOffset}, length ${trailer.tableLength}, CRC-32 ${crcText(trailer.tableCrc)}`,
@@ -107,6 +110,9 @@ export const examples: Readonly<Record<string, string>> = {
   manifest: Buffer.from(manifest).toString().trimEnd(),
   rest: [
     Buffer.from(encodeBoundary(spec.uuid, { n: 1, upTo: asVersion(1) }))
+      .toString()
+      .trimEnd(),
+    Buffer.from(encodeBoundary(spec.uuid, { n: 2, upTo: everyVersion, deleted: true }))
       .toString()
       .trimEnd(),
     JSON.stringify(makeCursor(spec.uuid, 1, 1)),

@@ -19,7 +19,7 @@ export function opener(world: SmallWorld, store: (uri: string) => ObjectStore = 
 
 export async function fork(world: SmallWorld, log: Log, uri: string, settings: ForkSettings = {}): Promise<Log> {
   const target = { uri, store: world.store(uri) };
-  const parent = { log, uri: log.store.uri };
+  const parent = { log, uri: log.place.uri };
   const spec = await forkLog({ parent, target, env: world.env, openLog: opener(world) }, settings);
   const stored = decodeNamespace((await target.store.get(namespaceKey)) as Uint8Array, uri);
   expect(stored).toEqual(JSON.parse(JSON.stringify(spec)));

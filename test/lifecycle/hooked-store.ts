@@ -7,6 +7,7 @@ export interface Hooks {
   create?: (key: string, inner: () => Promise<CreateOutcome>) => Promise<CreateOutcome>;
   afterList?: (prefix: string, page: ListPage) => Promise<void>;
   afterGet?: (key: string) => Promise<void>;
+  beforeDelete?: (keys: readonly string[]) => Promise<void>;
 }
 
 export class HookedStore implements ObjectStore {
@@ -47,6 +48,7 @@ export class HookedStore implements ObjectStore {
   }
 
   async delete(keys: readonly string[], options?: CallOptions): Promise<void> {
+    await this.#hooks.beforeDelete?.(keys);
     this.deleted.push(...keys);
     await this.#store.delete(keys, options);
   }

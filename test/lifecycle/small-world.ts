@@ -42,6 +42,7 @@ export class SmallWorld {
   /** Creates a namespace and opens it. */
   async create(uri: string, order: Order = { kind: "commit" }): Promise<Log> {
     const spec: NamespaceSpec = {
+      format: 1,
       uuid: this.env.uuid(),
       grid: { rows, chunks },
       order,

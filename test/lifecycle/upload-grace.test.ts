@@ -5,6 +5,7 @@
 import { describe, expect, test } from "vitest";
 import { type Descriptor, parseBatchKey } from "../../src/format/index.js";
 import { createNamespace, MemoryStore } from "../../src/index.js";
+import { lifeStore } from "../../src/log/index.js";
 import { AutoEnv } from "./auto-env.js";
 import { HookedStore } from "./hooked-store.js";
 
@@ -19,7 +20,7 @@ describe("hazard 55: uploads beside an eager reclaimer", () => {
     const put = store.put.bind(store);
     store.put = async (key, body, options) => {
       await put(key, body, options);
-      if (!key.startsWith("batch/")) return;
+      if (!key.includes("/batch/")) return;
       env.nowMs += 60_000;
       await ns.reclaim({ graceMs: 300_000, keepVersions: 1 });
     };
@@ -28,7 +29,7 @@ describe("hazard 55: uploads beside an eager reclaimer", () => {
       await producer.append(slice);
       await producer.flush();
     }
-    const { objects } = await inner.list("batch/");
+    const { objects } = await lifeStore(inner, { format: 2, uuid: ns.uuid }).list("batch/");
     const attempts = objects.map(({ key }) => parseBatchKey(key)?.name.attempt);
     expect(attempts.length).toBe(150);
     expect(new Set(attempts)).toEqual(new Set([0]));
@@ -43,7 +44,7 @@ describe("hazard 55: uploads beside an eager reclaimer", () => {
     const put = store.put.bind(store);
     let slow = 0;
     store.put = async (key, body, options) => {
-      if (key.includes("/slow-") && key.startsWith("batch/") && slow++ === 0) {
+      if (key.includes("/slow-") && key.includes("/batch/") && slow++ === 0) {
         for (let i = 0; i < 8; i++) {
           await other.append(slice);
           await other.flush();
@@ -59,7 +60,9 @@ describe("hazard 55: uploads beside an eager reclaimer", () => {
     await ticket.committed;
     const report = await ns.verify({ level: "bytes" });
     expect(report.problems).toEqual([]);
-    const names = (await inner.list("batch/")).objects.map(({ key }) => parseBatchKey(key)?.name as Descriptor);
+    const names = (await lifeStore(inner, { format: 2, uuid: ns.uuid }).list("batch/")).objects.map(
+      ({ key }) => parseBatchKey(key)?.name as Descriptor,
+    );
     expect(
       names
         .filter((n) => n.producer === "slow")

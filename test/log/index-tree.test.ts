@@ -24,6 +24,7 @@ import { Draft, StepIndex } from "../../src/log/index.js";
 import { MemoryStore } from "../../src/store/index.js";
 
 const spec: NamespaceSpec = {
+  format: 1,
   uuid: "6f1d3c1e-58a4-4d0c-9a3e-2b7c90d1e4f5",
   grid: { rows: 2, chunks: 1 },
   order: { kind: "commit" },

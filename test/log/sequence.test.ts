@@ -15,6 +15,7 @@ import { Draft } from "../../src/log/draft.js";
 import { stageBatches, stageOpening } from "../../src/log/stage.js";
 
 const spec: NamespaceSpec = {
+  format: 1,
   uuid: "0d0c7a3e-5d1c-4f5e-9a53-2f4d2f6d8a11",
   grid: { rows: 1, chunks: 1 },
   order: { kind: "commit" },

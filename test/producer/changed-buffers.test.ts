@@ -13,7 +13,7 @@ test("a buffer that is changed before its upload is over fails the producer and 
   let release: (() => void) | undefined;
   const put = slow.put.bind(slow);
   slow.put = async (key, body, options) => {
-    if (key.startsWith("batch/")) await new Promise<void>((resolve) => (release = resolve));
+    if (key.includes("/batch/")) await new Promise<void>((resolve) => (release = resolve));
     await put(key, body, options);
   };
   const ns = await createNamespace("memory:changed", { grid }, { store: slow });

@@ -25,6 +25,7 @@ test("a flush that began during an upload is urgent when the upload is done", as
     delete: (...call) => inner.delete(...call),
   };
   const spec: NamespaceSpec = {
+    format: 1,
     uuid: systemEnv.uuid(),
     grid: { rows: 1, chunks: 1 },
     order: { kind: "commit" },

@@ -61,7 +61,7 @@ def open_json(data, key, kind, namespace=None):
         fields = json.loads(data)
     except ValueError:
         raise Refused(f"{key}: it is not JSON") from None
-    if integer(fields.get("format"), key) != 1:
+    if integer(fields.get("format"), key) not in (1, 2):
         raise Refused(f"{key}: format version {fields['format']} is not known here")
     if fields.get("kind") != kind:
         raise Refused(f"{key}: it is not a {kind}")
@@ -77,6 +77,8 @@ class Namespace:
         self.store = Store(folder)
         spec = open_json(self.store.need("namespace.json"), "namespace.json", "namespace")
         self.uuid = spec["namespace"]
+        if spec["format"] == 2:  # section 2: a folder for each life
+            self.store = Store(os.path.join(folder, "life", self.uuid))
         self.rows = integer(spec["grid"]["rows"], "grid")
         self.chunks = integer(spec["grid"]["chunks"], "grid")
         if spec["order"]["kind"] not in ("commit", "lanes"):
@@ -99,6 +101,8 @@ class Namespace:
             fields = open_json(data, key, "boundary", self.uuid)
             if fields["n"] != self.marker + 1 or integer(fields["upTo"], key) <= self.boundary:
                 raise Refused(f"{key}: the chain is broken")
+            if fields.get("deleted", False):
+                raise Refused("the namespace was deleted")
             self.marker, self.boundary = self.marker + 1, fields["upTo"]
 
     def read_manifest(self, version):
@@ -122,6 +126,8 @@ class Namespace:
         fields = open_json(data, key, "manifest", self.uuid)
         if fields["version"] != version:
             raise Refused(f"{key}: it says version {fields['version']}")
+        if fields.get("deleted", False):
+            raise Refused("the namespace was deleted")
         return fields
 
     def head(self):

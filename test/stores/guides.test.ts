@@ -61,7 +61,7 @@ interface Statement {
 
 const asList = (one: string | readonly string[]): readonly string[] => (typeof one === "string" ? [one] : one);
 const isLike = (text: string, pattern: string): boolean =>
-  pattern.endsWith("*") ? text.startsWith(pattern.slice(0, -1)) : text === pattern;
+  new RegExp(`^${pattern.split("*").join(".*")}$`, "s").test(text);
 
 /** Whether one of the guide's policies allows an action on `path` below the prefix (a listing: of names that start so). */
 function allows(policy: { readonly Statement: readonly Statement[] }, action: string, path: string): boolean {
@@ -80,7 +80,7 @@ function guarded(
   used: Set<string>,
 ): ObjectStore {
   const ask = (action: string, ...paths: readonly string[]): void => {
-    for (const path of paths) used.add(`${action} ${path.split("/")[0]}`);
+    for (const path of paths) used.add(`${action} ${path.replace(/^life\/[^/]*\//, "").split("/")[0]}`);
     for (const path of paths)
       if (!allows(policy, action, path)) throw new BatchWeaveError("STORE_DENIED", `${action} on ${path}`);
   };

@@ -1,4 +1,4 @@
-"""Publishes batches with two PUTs each, from FORMAT.md sections 11, 19 and 20 alone. Standard library only.
+"""Publishes batches with two PUTs each, from FORMAT.md sections 2, 11, 19 and 20 alone. Standard library only.
 
 usage: publish.py FOLDER NAMESPACE_UUID ROWS CHUNKS PRODUCER EPOCH INCARNATION FIRST_SEQ BASE COUNT
 """
@@ -42,7 +42,8 @@ def batch_object(uuid: str, name: str, extent: int, slices: list[bytes], metadat
 
 
 def main() -> None:
-    folder, uuid, rows, chunks, producer, epoch, incarnation, first, base, count = sys.argv[1:]
+    place, uuid, rows, chunks, producer, epoch, incarnation, first, base, count = sys.argv[1:]
+    folder = os.path.join(place, "life", uuid)  # section 2
     cells = int(rows) * int(chunks)
     for seq in range(int(first), int(first) + int(count)):
         slices = [f"{producer}/{seq}/{cell}".encode() for cell in range(cells)]

@@ -10,6 +10,8 @@ from .checksum import crc32
 from .stored_json import SAFE_INTEGER_MAX, crc_text, is_name
 
 NAMESPACE_KEY = "namespace.json"
+#: Below it, one folder for each life of a place: a namespace that is deleted and made again shares no key with its former self.
+LIVES_PREFIX = "life/"
 MANIFEST_PREFIX = "manifest/"
 BOUNDARY_PREFIX = "boundary/"
 INDEX_PREFIX = "index/"
@@ -39,6 +41,11 @@ def assert_name(value: Any, what: str) -> None:
         what=what,
         value=str(value),
     )
+
+
+def life_folder(version: int, uuid: str) -> str:
+    """Where everything of a namespace but namespace.json is; in version 1 of the format right beside it."""
+    return "" if version == 1 else f"{LIVES_PREFIX}{uuid}/"
 
 
 def manifest_key(version: int) -> str:

@@ -10,7 +10,22 @@ from typing import Any
 
 from ..errors import BatchWeaveError, corrupt
 from .batch import EXTENTS_MAX
-from .stored_json import as_flag, as_id, as_integer, as_list, as_name, as_record, as_text, as_tuple, as_uuid, check_unknown, open_json
+from .stored_json import (
+    FORMAT_VERSION,
+    FORMAT_VERSION_MAX,
+    as_flag,
+    as_id,
+    as_integer,
+    as_list,
+    as_name,
+    as_record,
+    as_text,
+    as_tuple,
+    as_uuid,
+    check_unknown,
+    open_json,
+    unsupported_format,
+)
 
 FANOUT = 64
 CELLS_MAX = 65_536
@@ -20,7 +35,7 @@ LANES_MAX = 4_096
 STATE_EPOCH, STATE_INCARNATION, STATE_SEQ, STATE_AT, STATE_LAST = range(5)
 
 _KNOWN_FIELDS = frozenset(
-    "format kind namespace version commit steps closed index tail waiting producers tables checkpoints pins settings "
+    "format kind namespace version commit steps closed deleted index tail waiting producers tables checkpoints pins settings "
     "starving orphanCutoff boundaryHint crc32".split()
 )
 
@@ -152,6 +167,11 @@ class Manifest:
         return self.fields["closed"]
 
     @property
+    def deleted(self) -> bool:
+        """True in the last version of a deleted namespace: whoever finds it stops."""
+        return self.fields.get("deleted", False)
+
+    @property
     def index(self) -> list[Any]:
         return self.fields["index"]
 
@@ -213,6 +233,7 @@ def decode_manifest(data: bytes, where: str, namespace: str, version: int) -> Ma
     trim = as_integer(steps.get("trim"), where, "steps.trim")
     end = as_integer(steps.get("end"), where, "steps.end")
     as_flag(f.get("closed"), where, "closed")
+    as_flag(f.get("deleted", False), where, "deleted")
     check_levels(f.get("index"), where)
     tail = check_run(f.get("tail"), where)
     for item in as_list(f.get("waiting", []), where, "waiting"):
@@ -310,20 +331,22 @@ def decode_table(data: bytes, where: str, namespace: str) -> dict[str, list[Any]
     return producers
 
 
-def decode_boundary(data: bytes, where: str, namespace: str, n: int) -> int:
-    """The highest version whose name may be gone, as of marker n."""
+def decode_boundary(data: bytes, where: str, namespace: str, n: int) -> tuple[int, bool]:
+    """The highest version whose name may be gone, as of marker n, and whether it is the last one of a deleted namespace."""
     f = open_json(data, where, "boundary", namespace)
     if f.get("n") != n:
         raise corrupt(where, f"it says number {f.get('n')}")
-    return as_integer(f.get("upTo"), where, "upTo")
+    return as_integer(f.get("upTo"), where, "upTo"), as_flag(f.get("deleted", False), where, "deleted")
 
 
 class NamespaceSpec:
     """The parsed namespace.json."""
 
-    __slots__ = ("uuid", "rows", "chunks", "order", "lanes", "created", "fork", "first_own_step", "grid")
+    __slots__ = ("format", "uuid", "rows", "chunks", "order", "lanes", "created", "fork", "first_own_step", "grid")
 
     def __init__(self, fields: dict[str, Any]) -> None:
+        #: Of the format: where the objects are.
+        self.format: int = fields["format"]
         self.uuid: str = fields["namespace"]
         self.grid: dict[str, int] = {"rows": fields["grid"]["rows"], "chunks": fields["grid"]["chunks"]}
         self.rows: int = self.grid["rows"]
@@ -376,6 +399,9 @@ def _check_fork(value: Any, where: str) -> None:
         origin = as_record(item, where, "origin")
         as_uuid(origin.get("uuid"), where, "origin.uuid")
         as_text(origin.get("uri"), where, "origin.uri")
+        version = as_integer(origin.get("format", 1), where, "format")
+        if not FORMAT_VERSION <= version <= FORMAT_VERSION_MAX:
+            raise unsupported_format(where, version)
         check_reference(origin.get("root"), where)
         _check_ranges(origin.get("ranges"), where)
         for n in as_list(origin.get("via", []), where, "via"):

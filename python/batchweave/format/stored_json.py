@@ -8,7 +8,9 @@ from typing import Any, Iterable
 from ..errors import BatchWeaveError, corrupt
 from .checksum import crc32
 
+#: The version of an object that the first FORMAT.md describes. What it has no word for says the newest.
 FORMAT_VERSION = 1
+FORMAT_VERSION_MAX = 2
 SAFE_INTEGER_MAX = 2**53 - 1
 UNKNOWN_DEPTH_MAX = 64
 _ENDING_BYTES = len(',"crc32":"00000000"}\n')
@@ -56,9 +58,9 @@ def load_json(data: bytes | bytearray | memoryview) -> Any:
         raise ValueError("nested too deeply") from error
 
 
-def seal_json(kind: str, namespace: str, fields: dict[str, Any]) -> bytes:
+def seal_json(kind: str, namespace: str, fields: dict[str, Any], version: int = FORMAT_VERSION) -> bytes:
     """Encodes a stored object: format, kind and namespace in front, the checksum at the end."""
-    head = {"format": FORMAT_VERSION, "kind": kind, "namespace": namespace}
+    head = {"format": version, "kind": kind, "namespace": namespace}
     body = dump_json({**head, **{k: v for k, v in fields.items() if k not in head and k != "crc32"}})[:-1]
     return body + f',"crc32":"{crc_text(crc32(body))}"}}\n'.encode("ascii")
 
@@ -78,7 +80,7 @@ def open_json(data: bytes, where: str, kind: str, namespace: str | None = None) 
         raise corrupt(where, "it is not JSON, or a name in it occurs twice") from None
     as_record(fields, where, "the object")
     version = as_integer(fields.get("format"), where, "format")
-    if version != FORMAT_VERSION:
+    if not FORMAT_VERSION <= version <= FORMAT_VERSION_MAX:
         raise unsupported_format(where, version)
     if fields.get("kind") != kind:
         raise corrupt(where, f"it is a {json.dumps(fields.get('kind'))}, expected a {kind}")
@@ -91,9 +93,9 @@ def unsupported_format(where: str, found: int) -> BatchWeaveError:
     """UNSUPPORTED_FORMAT: a version of FORMAT.md that this code does not read."""
     return BatchWeaveError(
         "UNSUPPORTED_FORMAT",
-        f"{where} has format version {found}; this BatchWeave reads version {FORMAT_VERSION}. "
-        "Install a version that reads it.",
-        {"key": where, "found": found, "supported": FORMAT_VERSION},
+        f"{where} has format version {found}; this BatchWeave reads versions {FORMAT_VERSION} to "
+        f"{FORMAT_VERSION_MAX}. Install a version that reads it.",
+        {"key": where, "found": found, "supported": FORMAT_VERSION_MAX},
     )
 
 

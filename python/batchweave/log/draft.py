@@ -119,4 +119,4 @@ class Draft:
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """The stored bytes of a version."""
-    return seal_json("manifest", manifest.namespace, manifest.fields)
+    return seal_json("manifest", manifest.namespace, manifest.fields, 2 if manifest.deleted else 1)

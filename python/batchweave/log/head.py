@@ -9,7 +9,7 @@ import math
 import threading
 import time
 
-from ..errors import BatchWeaveError, corrupt
+from ..errors import BatchWeaveError, corrupt, deleted
 from ..format.keys import MANIFEST_PREFIX, boundary_key, manifest_key, parse_manifest_key
 from ..format.manifest import Manifest, NamespaceSpec, decode_boundary, decode_manifest, genesis
 from ..format.stored_json import SAFE_INTEGER_MAX
@@ -31,9 +31,16 @@ class BoundaryChain:
         #: Number of the newest marker seen (0: none), and the highest version whose name may be gone.
         self.n = 0
         self.up_to = 0
+        #: True once the last marker of a deleted namespace was seen.
+        self._is_last = False
 
     def look(self) -> int:
-        """Reads on until the next number is absent. Only a look begun after a manifest was read vouches for it."""
+        """Reads on until the next number is absent. Only a look begun after a manifest was read vouches for it.
+
+        Raises DELETED at the last marker of a deleted namespace.
+        """
+        if self._is_last:
+            raise deleted(self._store.uri, self._namespace)
         n, up_to = self.n, self.up_to
         while True:
             following = self._read(n + 1)
@@ -71,7 +78,13 @@ class BoundaryChain:
     def _read(self, n: int) -> int | None:
         key = boundary_key(n)
         data = self._store.get(key)
-        return None if data is None else decode_boundary(data, key, self._namespace, n)
+        if data is None:
+            return None
+        up_to, is_last = decode_boundary(data, key, self._namespace, n)
+        if is_last:
+            self._is_last = True
+            raise deleted(self._store.uri, self._namespace)
+        return up_to
 
 
 def _missing_marker(n: int) -> BatchWeaveError:
@@ -190,6 +203,8 @@ class Head:
         return self.known or base
 
     def _adopt(self, manifest: Manifest) -> Manifest:
+        if manifest.deleted:
+            raise deleted(self._store.uri, self._spec.uuid)
         with self._lock:
             if self.known is None or manifest.version > self.known.version:
                 self.known = manifest

@@ -6,11 +6,22 @@ import time
 from typing import Any, Callable, NamedTuple, Sequence
 
 from ..env.ids import random_id
-from ..errors import BatchWeaveError, corrupt, is_error
+from ..errors import BatchWeaveError, corrupt, deleted, is_error
 from ..format.batch import TRAILER_BYTES, decode_metadata, decode_trailer, footer_check
-from ..format.keys import INTENT_PREFIX, OpeningIntent, batch_key, manifest_key, opening_intent_key, parse_intent_key
-from ..format.manifest import STATE_EPOCH, STATE_INCARNATION, STATE_LAST, STATE_SEQ, Manifest, NamespaceSpec, decode_table
+from ..format.keys import (
+    INTENT_PREFIX,
+    MANIFEST_PREFIX,
+    NAMESPACE_KEY,
+    OpeningIntent,
+    batch_key,
+    life_folder,
+    manifest_key,
+    opening_intent_key,
+    parse_intent_key,
+)
+from ..format.manifest import STATE_EPOCH, STATE_INCARNATION, STATE_LAST, STATE_SEQ, Manifest, NamespaceSpec, decode_namespace, decode_table
 from ..store.object_store import Store
+from ..store.prefix import life_store
 from .draft import Draft, Stamp, encode_manifest
 from .head import Head
 from .stage import Holder, SilentFinding, closed, fenced, holds, stage_batches, stage_closing, stage_intents, stage_opening, stage_return
@@ -21,6 +32,8 @@ _INTENTS_MAX = 16_000
 #: Tries of a PUT that could not even be sent.
 _REFUSALS_MAX = 6
 _OPEN_ROUNDS_MAX = 500
+#: How long a process believes that its namespace is still there.
+_BELIEVED_S = 30.0
 
 
 class Intents(NamedTuple):
@@ -58,10 +71,13 @@ class Log:
     """One process's view of one namespace."""
 
     def __init__(self, store: Store, spec: NamespaceSpec, open_origin: Callable[[str], Store]) -> None:
-        self.store = store
+        #: The store that namespace.json is in, and that of everything else: in this life's own folder.
+        self.place = store
+        self.store = life_store(store, life_folder(spec.format, spec.uuid))
         self.spec = spec
-        self.head = Head(store, spec)
-        self.index = StepIndex(store, spec, open_origin)
+        self.head = Head(self.store, spec)
+        self.index = StepIndex(self.store, spec, open_origin)
+        self._seen_at = time.monotonic()
 
     def locate(self, manifest: Manifest, step: int) -> BatchPlace:
         """The batch at a step of a verified manifest."""
@@ -88,6 +104,7 @@ class Log:
         self, by: str, stage: Stage, prepare: Callable[[Manifest], Any] | None = None, fresh: bool = True
     ) -> Attempt:
         """One attempt. Lost or unsettled, the newest verified manifest is loaded, and the caller tries again."""
+        self._check_presence()
         base = self.head.jump() if fresh else self.head.newest()
         while True:
             prepared = prepare(base) if prepare else None
@@ -122,6 +139,26 @@ class Log:
         if verdict == "other":
             return Attempt("lost", self.head.jump())
         return Attempt("unsettled", self.head.load())
+
+    def _check_presence(self) -> None:
+        """The chain tells that a namespace was deleted; that its folder was removed by hand, only namespace.json does."""
+        now = time.monotonic()
+        if now - self._seen_at < _BELIEVED_S:
+            return
+        data = self.place.get(NAMESPACE_KEY)
+        if data is not None:
+            if decode_namespace(data, NAMESPACE_KEY).uuid != self.spec.uuid:
+                raise deleted(self.place.uri, self.spec.uuid)
+        else:
+            # A deletion removes it long after the chain has ended. If the chain goes on, and the log is there, a deleter of an
+            # earlier life that was stopped for long took it; whoever commits in TypeScript puts it back.
+            known = self.head.known
+            after = manifest_key(max(0, known.version - 1)) if known else ""
+            is_there = bool(self.store.list(MANIFEST_PREFIX, after, 1)[0])
+            self.head.boundary.look()
+            if not is_there or self.spec.format == 1:
+                raise deleted(self.place.uri, self.spec.uuid)
+        self._seen_at = now
 
     def _publish(self, following: Manifest) -> str:
         """THE COMMIT POINT: whoever creates manifest/N first decides what version N is. Gives mine, other or gone.

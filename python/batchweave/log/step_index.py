@@ -7,9 +7,10 @@ from typing import Any, Callable, NamedTuple, TypeVar
 from ..errors import BatchWeaveError, corrupt
 from ..flow.once import Once
 from ..format.checksum import crc32
-from ..format.keys import EXTENTS, index_key
+from ..format.keys import EXTENTS, index_key, life_folder
 from ..format.manifest import FANOUT, Manifest, NamespaceSpec, decode_node, decode_root, decode_segment, origin_of, steps_per_node
 from ..store.object_store import Store
+from ..store.prefix import life_store
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ class StepIndex:
         self._spec = spec
         self._open_origin = open_origin
         self._cache: Once[Any] = Once(_CACHED_MAX)
-        self._origins: dict[str, Store] = {}
+        self._origins: dict[int, Store] = {}
         self._lock = threading.Lock()
         self._run: dict[str, Any] = {"start": 0, "batches": []}
 
@@ -148,9 +149,10 @@ class StepIndex:
             )
         origin = origins[number]
         with self._lock:
-            if origin["uri"] not in self._origins:
-                self._origins[origin["uri"]] = self._open_origin(origin["uri"])
-            return origin, self._origins[origin["uri"]]
+            if number not in self._origins:
+                folder = life_folder(origin.get("format", 1), origin["uuid"])
+                self._origins[number] = life_store(self._open_origin(origin["uri"]), folder)
+            return origin, self._origins[number]
 
 
 def _assert_place(ref: list[Any], is_expected: bool, step: int) -> None:

@@ -16,7 +16,7 @@ async function confirm({ args, stopping }: Call): Promise<void> {
   if (!process.stdin.isTTY || args.flag("json")) refuse("nobody is at a terminal to confirm it");
   const prompt = createInterface({ input: process.stdin, output: process.stderr });
   try {
-    const question = `This deletes every batch of the namespace. Its producers must have been stopped: a batch they commit meanwhile is lost. Type its URI to go on:\n${args.uri}\n> `;
+    const question = `This deletes every batch of the namespace; whoever still reads or writes it stops. Type its URI to go on:\n${args.uri}\n> `;
     const answer = await prompt.question(question, { signal: stopping.signal });
     if (answer.trim() !== args.uri) refuse("what was typed is not its URI");
   } finally {
@@ -40,7 +40,7 @@ async function run(call: Call): Promise<undefined> {
 export const command: Command = {
   usage: "URI [--yes] [--force]",
   about:
-    "Deletes every object of a namespace, namespace.json first, so that nobody opens half of one. Goes on where an interrupted\ndeletion stopped. Asks for the URI on a terminal; elsewhere it needs --yes. Stop its producers first, and wait for them: one that\nstill writes may be told that a batch is committed which goes with the rest.",
+    "Deletes a namespace: whoever still has it open stops with DELETED, then its objects go, namespace.json last. Goes on where an\ninterrupted deletion stopped. Asks for the URI on a terminal; elsewhere it needs --yes. A small marker below life/ stays for good.",
   positionals: ["URI"],
   options: {
     yes: { help: "Do not ask." },
