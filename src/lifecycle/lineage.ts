@@ -93,7 +93,12 @@ export interface FindResult {
 
 const windowSteps = 1_024;
 
-/** Finds the steps that held a sample. It reads the lineage of every step in between: name a range when you can. */
+/** Whether a batch's sample is the one with that id, or a piece of it (FORMAT.md, section 12). */
+function isOf(found: string, id: string): boolean {
+  return found === id || (found.startsWith(`${id}#`) && /^#\d+\/\d+$/.test(found.slice(id.length)));
+}
+
+/** Finds the steps that held a sample, or pieces of it. It reads the lineage of every step in between: name a range when you can. */
 export async function findSample(
   log: Log,
   manifest: Manifest,
@@ -115,7 +120,7 @@ export async function findSample(
       const samples = await readSamples(log, manifest, step, options);
       if (!samples) stepsWithoutLineage++;
       samples?.forEach((sample, index) => {
-        if (sample.id === id && (settings.source === undefined || sample.source === settings.source))
+        if (isOf(sample.id, id) && (settings.source === undefined || sample.source === settings.source))
           found.push({ step, index, sample });
       });
     });

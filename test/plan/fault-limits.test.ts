@@ -203,7 +203,7 @@ describe("no batch is empty", () => {
     const transforms = [transform(odd, "misbehave"), placed(transform(odd, "letters"), "constructor")];
     await expect(planned(build({ a: counting(20, { epochs: 1, transforms }) }))).rejects.toMatchObject({
       code: "LIMIT",
-      message: expect.stringMatching(/step 0 .*empty.*20 samples/),
+      message: expect.stringMatching(/Step 0 .*empty.*20 samples/),
     });
   });
 
@@ -211,7 +211,7 @@ describe("no batch is empty", () => {
     const transforms = [transform(odd, "misbehave", { throwAt: [0, 1, 2, 3, 4] })];
     await expect(planned(build({ a: counting(5, { epochs: 1, transforms }) }))).rejects.toMatchObject({
       code: "LIMIT",
-      message: expect.stringMatching(/step 0 .*empty/),
+      message: expect.stringMatching(/Step 0 .*empty/),
     });
   });
 

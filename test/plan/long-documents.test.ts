@@ -137,6 +137,13 @@ describe("split, the default", () => {
       expect(audit).toMatchObject({ to: steps, lost: 0, repeated: 0, examples: [] });
     }
   });
+
+  test("who looks for a document finds its pieces", async () => {
+    const pipeline = build({}, { epochs: 1 });
+    await runPipeline(pipeline);
+    const { matches } = await (await openNamespace(pipeline.spec.namespace.uri)).find("0:0");
+    expect(matches.map(({ sample }) => sample.id)).toEqual(["0:0#1/3", "0:0#2/3", "0:0#3/3"]);
+  });
 });
 
 describe("pieces", () => {

@@ -13,13 +13,14 @@ async function run({ args, terminal, open, stopping }: Call): Promise<number | u
     step,
     index,
     sample.source,
+    sample.id,
     sample.tokens,
     sample.row ?? "-",
   ]);
   terminal.result({ uri: ns.uri, sample: id, ...found }, () =>
     rows.length === 0
       ? `No step of ${found.from} to ${found.to - 1} held ${id}.`
-      : table(["step", "place", "source", "tokens", "row"], rows),
+      : table(["step", "place", "source", "sample", "tokens", "row"], rows),
   );
   if (found.stepsWithoutLineage > 0)
     terminal.note(`${found.stepsWithoutLineage} steps have no lineage; it may have been in one of them.`);
@@ -30,7 +31,7 @@ async function run({ args, terminal, open, stopping }: Call): Promise<number | u
 export const command: Command = {
   usage: "URI --sample ID [--source NAME] [--from STEP] [--to STEP]",
   about:
-    "Finds the steps whose batches held a sample, in the lineage that producers recorded. It reads the lineage of every step in the range.",
+    "Finds the steps whose batches held a sample, or pieces of one that was split, in the lineage that producers recorded. It reads the lineage of every step in the range.",
   positionals: ["URI"],
   options: {
     sample: { value: "ID", help: "The source's own name for the sample." },

@@ -48,7 +48,7 @@ export interface ConstructSettings extends PackTokens {
 }
 
 /** Everything of one batch that goes into its slices. */
-export interface BatchContent {
+export interface ConstructInput {
   readonly plan: LoadPlan;
   /** Prepared samples, by the plan's indices. */
   readonly values: readonly PreparedSample[];
@@ -81,7 +81,7 @@ export class DataConstructor {
   }
 
   /** All slices of a batch in row-major order, safetensors each. */
-  build(content: BatchContent): Uint8Array[] {
+  build(content: ConstructInput): Uint8Array[] {
     const { plan, values } = content;
     const { rows, chunks } = this.#grid;
     if (plan.axis === "world") {
@@ -152,7 +152,7 @@ export class DataConstructor {
     return Object.fromEntries(Object.entries(joins).filter(([name]) => tensors.has(name)));
   }
 
-  #metadata({ plan, deferred }: BatchContent, images: readonly PlacedImage[] | undefined): Record<string, string> {
+  #metadata({ plan, deferred }: ConstructInput, images: readonly PlacedImage[] | undefined): Record<string, string> {
     const { microbatches = 1, sequences = 1, seqLength, names = "megatron", layout = "contiguous" } = this.#settings;
     // By name, not by module: where the code lies differs from machine to machine, and slices must not.
     const left = Object.entries(deferred ?? {}).flatMap(([source, list]) =>
@@ -177,7 +177,7 @@ export class DataConstructor {
 
   /** Images by cell: those of a balanced encoder plan where their rank reads, others with their sequence. */
   #images(
-    { plan, encoder }: BatchContent,
+    { plan, encoder }: ConstructInput,
     packed: readonly PackedSequence[][],
     isCut: boolean,
   ): Map<number, PlacedImage[]> {

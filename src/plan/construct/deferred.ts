@@ -31,7 +31,7 @@ export async function finishSlice(bytes: Uint8Array, pipeline: Pipeline, where =
     if (error !== undefined || finished?.patchValues === undefined) {
       throw new BatchWeaveError(
         setup ?? "CORRUPT",
-        `Image ${i} of ${where}, from ${source}, cannot be finished: ${error ?? "its transforms gave no patches"}.`,
+        `Source ${source}: image ${i} of ${where} cannot be finished: ${error ?? "its transforms gave no patches"}.`,
         { source, image: i },
       );
     }

@@ -44,7 +44,7 @@ export function asPrepared(
   if (tokens === undefined) {
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
-      `Sample ${id} of ${source} has no tokens after its transforms: the last one must return { tokens }, an Int32Array or a list of numbers. Add tokenize() or a transform of your own.`,
+      `Source ${source}: sample ${id} has no tokens after its transforms: the last one must return { tokens }, an Int32Array or a list of numbers. Add tokenize() or a transform of your own.`,
       { source, id },
     );
   }

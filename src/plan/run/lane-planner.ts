@@ -381,7 +381,7 @@ function emptyBatch(step: number, faults: readonly Fault[]): BatchWeaveError {
   const [first] = faults;
   return new BatchWeaveError(
     "LIMIT",
-    `The batch of step ${step} would be empty: all ${faults.length} samples for it are faulty, first ${first?.source} ${first?.id} (${first?.stage}: ${first?.reason.replace(/\.$/, "")}). Mend the source or its transforms.`,
+    `Step ${step} would have an empty batch: all ${faults.length} samples for it are faulty, first ${first?.source} ${first?.id} (${first?.stage}: ${first?.reason.replace(/\.$/, "")}). Mend the source or its transforms.`,
     { step, faults: faults.length },
   );
 }
@@ -390,7 +390,7 @@ function tooMany(step: number, { batch, spec }: ResolvedPipeline): BatchWeaveErr
   const draws = "samples" in batch ? batch.samples : 0;
   return new BatchWeaveError(
     "LIMIT",
-    `At step ${step} more draws are left over than four batches take: ${draws} samples a batch do not fit into its sequences of ${spec.construct.seqLength} tokens. Take fewer samples, or more microbatches.`,
+    `Step ${step} has more draws left over than four batches take: ${draws} samples a batch do not fit into its sequences of ${spec.construct.seqLength} tokens. Take fewer samples, or more microbatches.`,
     { step, samples: draws },
   );
 }
