@@ -24,6 +24,7 @@ import { computeLive, firstIndexedStep, readRoot } from "./live-set.js";
 import { type FindNamespace, needsPins, type OpenLog } from "./pins.js";
 import { sweepDead } from "./reclaim.js";
 import { type BatchCheck, verifyBatch, verifySteps } from "./verify-batches.js";
+import { NewestVersion } from "./verify-newest.js";
 import { Findings, type VerifyReport } from "./verify-report.js";
 
 /** Settings of {@link verifyLog}. */
@@ -248,7 +249,7 @@ async function verifyMarkers(log: Log, findings: Findings, { signal, inFlightMax
   return upTo.get(keys.length) ?? asVersion(0);
 }
 
-/** Objects that nothing references: garbage for the next reclaim, or uploads under way. No problems, but good to know. */
+/** Objects that nothing references: garbage for the next reclaim, or uploads under way. No problems, but good to know; and what all keys prove. */
 async function countUnreferenced(log: Log, manifest: Manifest, findings: Findings, check: BatchCheck): Promise<void> {
   // Where something is damaged, what is referenced is not known.
   if (findings.errors > 0) return;
@@ -261,12 +262,19 @@ async function countUnreferenced(log: Log, manifest: Manifest, findings: Finding
       if (base < manifest.orphanCutoff) findings.counts.reclaimableObjects++;
       else findings.counts.pendingObjects++;
     };
+    const newest = new NewestVersion();
     for await (const { key } of listed(log, batchPrefix, signal)) {
       const name = parseBatchKey(key)?.name;
       count(name?.base, name !== undefined && live.hasBatch(name));
+      if (name) newest.note(key, name.base, name);
     }
-    for await (const { key } of listed(log, indexPrefix, signal))
-      count(parseIndexKey(key)?.base, live.hasIndexObject(key));
+    for await (const { key } of listed(log, indexPrefix, signal)) {
+      const base = parseIndexKey(key)?.base;
+      count(base, live.hasIndexObject(key));
+      if (base !== undefined) newest.note(key, base);
+    }
+    await newest.noteIntents(log, { signal });
+    await newest.compare(log, findings, { signal });
   } catch (error) {
     // A reclaimer passed between the walk before and this one.
     if (!isBatchWeaveError(error, "MISSING_OBJECT")) throw error;

@@ -12,7 +12,7 @@ import {
   type VerifyReport,
   verifyLog,
 } from "../../src/lifecycle/index.js";
-import type { Log } from "../../src/log/index.js";
+import { type Log, publishIntents } from "../../src/log/index.js";
 import type { MemoryStore } from "../../src/store/index.js";
 import { FailingStore } from "./failing-store.js";
 import { cursorAt, keysOf, readAll, SmallWorld, Writer } from "./small-world.js";
@@ -82,6 +82,48 @@ describe("verify", () => {
     }
     expect(tolerated).toBe(unreferenced);
     expect((await verifyLog(world.open(uri, log.spec))).ok).toBe(true);
+  });
+
+  test.each([
+    ["the newest", 1],
+    ["the newest two", 2],
+    ["every", Number.POSITIVE_INFINITY],
+  ])("%s manifest gone: keys tell that there were more", async (_, count) => {
+    const world = new SmallWorld();
+    const log = await world.create(uri);
+    const writer = new Writer(log);
+    await writer.write(10);
+    // Uploaded, not committed: its key names the newest version. The second producer's opening is that version.
+    await new Writer(log, "q").open();
+    await writer.upload();
+    const manifests = await keysOf(log.store, "manifest/");
+    expect((await verifyLog(world.open(uri, log.spec))).problems).toEqual([]);
+    await log.store.delete(manifests.slice(-Math.min(count, manifests.length)));
+    const { ok, problems } = await verifyLog(world.open(uri, log.spec));
+    expect(ok).toBe(false);
+    expect(problems[0]).toMatchObject({ severity: "error", code: "chain", key: expect.stringMatching(/^batch\//) });
+    expect(problems[0]?.message).toMatch(
+      count === Number.POSITIVE_INFINITY
+        ? /and there are none at all/
+        : /and the newest is \d+: manifests were removed/,
+    );
+  });
+
+  test("the manifest that opened a producer gone: the epoch in its batches and intents tells", async () => {
+    const world = new SmallWorld();
+    const log = await world.create(uri);
+    await new Writer(log).write(3);
+    const before = await log.head.jump();
+    const other = await new Writer(log, "q").open();
+    const batch = await other.upload();
+    // As if it had begun on an older base, which is allowed.
+    const older = { ...batch, base: before.version };
+    await log.store.put(batchKey(older, 0), (await log.store.get(batchKey(batch, 0))) as Uint8Array);
+    await publishIntents(log.store, log.spec.uuid, [older]);
+    await log.store.delete([batchKey(batch, 0), ...(await keysOf(log.store, "manifest/")).slice(-1)]);
+    const { problems } = await verifyLog(world.open(uri, log.spec));
+    expect(problems[0]).toMatchObject({ severity: "error", code: "chain" });
+    expect(problems[0]?.message).toMatch(/in epoch 1 of q; version \d+ knows no such producer: manifests were removed/);
   });
 
   test("an object that is too long is noticed from its footer alone", async () => {
