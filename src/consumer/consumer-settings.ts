@@ -22,7 +22,7 @@ export interface ConsumerSettings extends MeshOptions {
   readonly prefetchIterationsMax?: number | undefined;
   /** Range reads in flight at most. Default 16. */
   readonly readsInFlightMax?: number | undefined;
-  /** Slice tables kept in memory, in bytes. Default 16 MiB. */
+  /** Slice tables kept in memory, in bytes, with what keeping them takes. Default 16 MiB. */
   readonly footerBytesMax?: number | undefined;
   /** First delay between two looks for a step that is not there yet; it grows while nothing comes. Default 50. */
   readonly pollDelayMs?: number | undefined;

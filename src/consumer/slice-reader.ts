@@ -54,6 +54,8 @@ interface ExtentPart {
   readonly firstCell: number;
 }
 
+/** What a kept footer takes beside its bytes: two keys, a promise, buffers and their owners. Measured as 1.4 KB of heap and 1.8 KB of the process. */
+const footerOverheadBytes = 2_048;
 const shortReadsMax = 4;
 const shortReadDelayMs = 25;
 
@@ -140,7 +142,8 @@ export class SliceReader {
         if (this.#footers.get(cacheKey) === cached) throw error;
       }
     }
-    const entry = { bytes: part.extent.size - part.extent.table, footer: this.#readFooter(place, part, options) };
+    const bytes = part.extent.size - part.extent.table + footerOverheadBytes;
+    const entry = { bytes, footer: this.#readFooter(place, part, options) };
     this.#keepFooter(cacheKey, entry);
     try {
       return await entry.footer;
