@@ -3,7 +3,7 @@
 // a step that is not a suite of tests counts as one. What failed and what was skipped is named with its reason before the
 // closing line, so that the end of a log tells it.
 import { spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -80,6 +80,29 @@ function runPython() {
   else if (ran === 0) failed.push({ name: "python tests", reason: "none ran" });
 }
 
+/** mypy, in a virtual environment of its own below `.cache` (ignored by git); where it cannot be had, that is said. */
+function checkPythonTypes() {
+  const version = "2.4.1";
+  const folder = join(root, ".cache", `mypy-${version}`);
+  const done = join(folder, ".installed");
+  const install = [
+    ["python3", "-m", "venv", folder],
+    [join(folder, "bin/pip"), "install", "--quiet", "--disable-pip-version-check", `mypy==${version}`],
+  ];
+  for (const [command, ...args] of existsSync(done) ? [] : install) {
+    const result = spawnSync(/** @type {string} */ (command), args, { encoding: "utf8", timeout: 240_000 });
+    if (result.status === 0) continue;
+    rmSync(folder, { recursive: true, force: true });
+    const why = `${result.stderr ?? ""}${result.error?.message ?? ""}`.trim().split("\n").at(-1)?.slice(0, 200);
+    skipped.push({ name: "types of python", reason: `mypy ${version} could not be installed: ${why}` });
+    return;
+  }
+  writeFileSync(done, "");
+  const python = join(root, "python");
+  const args = ["--strict", "--config-file", join(python, "pyproject.toml"), "--cache-dir", join(folder, "cache")];
+  step("types of python", join(folder, "bin/mypy"), [...args, join(python, "batchweave")]);
+}
+
 step("build", process.execPath, [bin("tsc")]);
 step("own command", process.execPath, ["scripts/link-bin.mjs"]);
 step("lint", bin("biome"), ["check", "--error-on-warnings"]);
@@ -88,6 +111,7 @@ if (existsSync("dist/src/index.js")) step("package", bin("publint"), ["--strict"
 else skipped.push({ name: "package", reason: "src/index.ts is not there yet" });
 step("figures", process.execPath, ["scripts/plots.mjs", "--check"]);
 runVitest();
+checkPythonTypes();
 runPython();
 
 console.log("");

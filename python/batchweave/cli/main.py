@@ -173,7 +173,8 @@ def _size(text: str) -> int:
     """Bytes, with k, m or g as in 64m."""
     match = re.fullmatch(r"([0-9]{1,12})([kmg]?)", text.lower())
     if match and int(match[1]) > 0:
-        return int(match[1]) * 1024 ** " kmg".index(match[2] or " ")
+        found: int = int(match[1]) * 1024 ** " kmg".index(match[2] or " ")
+        return found
     raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes, such as 1000, 64k or 8m")
 
 

@@ -172,7 +172,8 @@ class Consumer:
         self._advance(plan.next_row, plan.iteration + 1)
         self.last_wait = time.monotonic() - begun
         self.waited += self.last_wait
-        return share
+        found: Share = share
+        return found
 
     def _make_share(self, plan: IterationPlan, slices: list[Slice]) -> Share:
         """Runs on the threads that read ahead."""

@@ -99,10 +99,12 @@ class Projection:
         if callable(given):
             rows = given(iteration)
             _check_rows(rows, f"rows_per_rank({iteration})")
-            return rows
+            found: int = rows
+            return found
         if isinstance(given, int):
             return given
-        return [rows for start, rows in given if start <= iteration][-1]
+        other: int = [rows for start, rows in given if start <= iteration][-1]
+        return other
 
     def plan(self, row: int, iteration: int) -> IterationPlan:
         """What the iteration that begins at global row `row` takes."""

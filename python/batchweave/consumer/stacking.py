@@ -4,6 +4,7 @@ Batches are written so: slices of one length, and a rank's rows come with one ra
 """
 from __future__ import annotations
 
+import importlib
 from typing import Any, Collection
 
 from ..errors import BatchWeaveError
@@ -18,15 +19,11 @@ def stack_rows(joined: Any, slices: int, rows: int, kind: str, where: str, field
     if rest:
         return {}
     entries, metadata, at = read_layout(joined[:size], where)
-    lib: Any
+    lib: Any = importlib.import_module(kind)
     if kind == "torch":
-        import torch as lib
-
         table = lib.frombuffer(joined, dtype=lib.uint8).view(slices, size)
         is_same = lib.equal(table[:, :at], table[:1, :at].expand(slices, at))
     else:
-        import numpy as lib
-
         table = lib.frombuffer(joined, dtype="u1").reshape(slices, size)
         is_same = bool((table[:, :at] == table[0, :at]).all())
     if not is_same:

@@ -222,11 +222,11 @@ def decode_slice(stored: Any, where: str, entry: SliceEntry) -> Any:
 
 def _decompress(stored: Any, where: str, entry: SliceEntry) -> bytes:
     try:
-        from compression import zstd  # type: ignore[import-not-found]  # Python 3.14
+        from compression import zstd
         failure: tuple[type[Exception], ...] = (zstd.ZstdError, EOFError)
     except ImportError:
         try:
-            import zstandard as zstd  # type: ignore[import-not-found,no-redef]
+            import zstandard as zstd  # type: ignore[import-not-found,no-redef,unused-ignore]
             failure = (zstd.ZstdError, EOFError)
         except ImportError:
             raise BatchWeaveError(

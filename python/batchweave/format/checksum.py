@@ -12,7 +12,7 @@ _Crc = Callable[..., int]
 
 def _load() -> tuple[_Crc, str]:
     try:
-        from isal import isal_zlib  # type: ignore[import-not-found]
+        from isal import isal_zlib
 
         if isal_zlib.crc32(b"123456789") == 0xCBF43926:
             return isal_zlib.crc32, "isal"

@@ -42,7 +42,8 @@ _KNOWN_FIELDS = frozenset(
 
 def steps_per_node(level: int) -> int:
     """Steps under one index object of a level (0: segments)."""
-    return FANOUT ** (level + 1)
+    found: int = FANOUT ** (level + 1)
+    return found
 
 
 def check_reference(value: Any, where: str) -> list[Any]:
@@ -111,7 +112,8 @@ def check_levels(value: Any, where: str) -> list[Any]:
         as_integer(level[0], where, "index level start")
         for ref in as_list(level[1], where, "index level refs"):
             check_reference(ref, where)
-    return value
+    found: list[Any] = value
+    return found
 
 
 def check_state(value: Any, where: str) -> list[Any]:
@@ -152,19 +154,23 @@ class Manifest:
 
     @property
     def commit(self) -> dict[str, Any]:
-        return self.fields["commit"]
+        found: dict[str, Any] = self.fields["commit"]
+        return found
 
     @property
     def trim(self) -> int:
-        return self.fields["steps"]["trim"]
+        found: int = self.fields["steps"]["trim"]
+        return found
 
     @property
     def end(self) -> int:
-        return self.fields["steps"]["end"]
+        found: int = self.fields["steps"]["end"]
+        return found
 
     @property
     def closed(self) -> bool:
-        return self.fields["closed"]
+        found: bool = self.fields["closed"]
+        return found
 
     @property
     def deleted(self) -> bool:
@@ -173,31 +179,38 @@ class Manifest:
 
     @property
     def index(self) -> list[Any]:
-        return self.fields["index"]
+        found: list[Any] = self.fields["index"]
+        return found
 
     @property
     def tail(self) -> dict[str, Any]:
-        return self.fields["tail"]
+        found: dict[str, Any] = self.fields["tail"]
+        return found
 
     @property
     def producers(self) -> dict[str, list[Any]]:
-        return self.fields["producers"]
+        found: dict[str, list[Any]] = self.fields["producers"]
+        return found
 
     @property
     def tables(self) -> list[Any]:
-        return self.fields["tables"]
+        found: list[Any] = self.fields["tables"]
+        return found
 
     @property
     def checkpoints(self) -> dict[str, Any]:
-        return self.fields["checkpoints"]
+        found: dict[str, Any] = self.fields["checkpoints"]
+        return found
 
     @property
     def pins(self) -> dict[str, Any]:
-        return self.fields["pins"]
+        found: dict[str, Any] = self.fields["pins"]
+        return found
 
     @property
     def max_lag(self) -> int | None:
-        return self.fields.get("settings", {}).get("maxLag")
+        found: int | None = self.fields.get("settings", {}).get("maxLag")
+        return found
 
     @property
     def starving(self) -> int | None:
@@ -205,11 +218,13 @@ class Manifest:
 
     @property
     def orphan_cutoff(self) -> int:
-        return self.fields["orphanCutoff"]
+        found: int = self.fields["orphanCutoff"]
+        return found
 
     @property
     def boundary_hint(self) -> int:
-        return self.fields["boundaryHint"]
+        found: int = self.fields["boundaryHint"]
+        return found
 
     @property
     def active_producers(self) -> int:

@@ -90,7 +90,7 @@ def _check(sample: BlockSample) -> None:
         return
     raise invalid(
         "A sample of a block needs an id (text), tokens and patches of images (whole numbers below 2^32) and features (finite numbers).",
-        {"id": sample.id},
+        id=sample.id,
     )
 
 

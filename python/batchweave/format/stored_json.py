@@ -86,7 +86,8 @@ def open_json(data: bytes, where: str, kind: str, namespace: str | None = None) 
         raise corrupt(where, f"it is a {json.dumps(fields.get('kind'))}, expected a {kind}")
     if namespace is not None and fields.get("namespace") != namespace:
         raise wrong_namespace(where, as_text(fields.get("namespace"), where, "namespace"), namespace)
-    return fields
+    checked: dict[str, Any] = fields
+    return checked
 
 
 def unsupported_format(where: str, found: int) -> BatchWeaveError:
@@ -139,7 +140,8 @@ def is_name(value: Any) -> bool:
 def as_name(value: Any, where: str, field: str) -> str:
     """A producer id, a checkpoint id or a group: it becomes part of keys."""
     if is_name(value):
-        return value
+        found: str = value
+        return found
     raise corrupt(where, f"{field} is not a name")
 
 

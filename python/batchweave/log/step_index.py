@@ -86,11 +86,13 @@ class StepIndex:
                 )
             return decode(data, key, namespace), 1
 
-        return self._cache.get(f"{namespace}/{key}", load)
+        found: T = self._cache.get(f"{namespace}/{key}", load)
+        return found
 
     def _descend(self, store: Store, namespace: str, levels: list[Any], step: int) -> list[Any]:
         run = self._find_run(store, namespace, levels, step)
-        return run["batches"][step - run["start"]]
+        found: list[Any] = run["batches"][step - run["start"]]
+        return found
 
     def _find_run(self, store: Store, namespace: str, levels: list[Any], step: int) -> dict[str, Any]:
         """The segment that holds the step."""

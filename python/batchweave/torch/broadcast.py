@@ -134,7 +134,8 @@ class BroadcastConsumer:
         tensor = self._torch.tensor(numbers if numbers is not None else [0] * count, dtype=self._torch.int64)
         if count:
             self._dist.broadcast(tensor, self._source, group=self._group)
-        return tensor.tolist()
+        found: list[int] = tensor.tolist()
+        return found
 
     def _share_bytes(self, tensor: Any) -> None:
         self._dist.broadcast(tensor, self._source, group=self._group)

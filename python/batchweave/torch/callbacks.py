@@ -31,7 +31,8 @@ def save_state(folder: str, state: dict[str, Any]) -> None:
 def load_state(folder: str) -> dict[str, Any]:
     """Reads what `save_state` wrote."""
     with open(os.path.join(folder, STATE_FILE), encoding="utf-8") as file:
-        return json.load(file)
+        found: dict[str, Any] = json.load(file)
+        return found
 
 
 def transformers_callback(source: StreamingDataset | StreamingDataLoader, keep_last: int | None = None) -> Any:
@@ -39,7 +40,7 @@ def transformers_callback(source: StreamingDataset | StreamingDataLoader, keep_l
 
     Resume with `source.load_state_dict(load_state(folder))` and `TrainingArguments(ignore_data_skip=True)`.
     """
-    from transformers import TrainerCallback  # type: ignore[import-not-found]
+    from transformers import TrainerCallback
 
     class BatchWeaveCallback(TrainerCallback):  # type: ignore[misc]
         def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -64,11 +65,11 @@ def transformers_callback(source: StreamingDataset | StreamingDataLoader, keep_l
 def lightning_callback(source: StreamingDataset | StreamingDataLoader, keep_last: int | None = None) -> Any:
     """A lightning Callback: the state travels in Lightning's own checkpoint, and is registered when the next batch shows that it was written."""
     try:
-        from lightning.pytorch import Callback  # type: ignore[import-not-found]
+        from lightning.pytorch import Callback
     except ImportError:
-        from pytorch_lightning import Callback  # type: ignore[import-not-found,no-redef,assignment]
+        from pytorch_lightning import Callback  # type: ignore[import-not-found,no-redef,assignment,unused-ignore]
 
-    class BatchWeaveCallback(Callback):  # type: ignore[misc,valid-type]
+    class BatchWeaveCallback(Callback):  # type: ignore[misc,valid-type,unused-ignore]
         _written: tuple[str, dict[str, Any]] | None = None
 
         def state_dict(self) -> dict[str, Any]:

@@ -382,7 +382,7 @@ class _Tag:
 def _has_gpu() -> bool:
     import torch
 
-    return torch.cuda.is_available()
+    return bool(torch.cuda.is_available())
 
 
 def _worker_info() -> Any:
