@@ -106,6 +106,17 @@ describe("a broken pipeline stops whatever the policy says", () => {
     });
   });
 
+  test("a shard that is not there from the beginning", async () => {
+    for (const onFault of ["skip", "retry", "stop"] as const) {
+      const path = folder();
+      const shards = ["a-000.jsonl", "gone.jsonl"].map((name) => join(path, name));
+      await expect(planned(build({ a: jsonl({ shards, transforms: [bytes], onFault }) }))).rejects.toMatchObject({
+        code: "MISSING_OBJECT",
+        message: expect.stringMatching(/Source a: 1 of the files of its 2 shards are not there, first .*gone.jsonl/),
+      });
+    }
+  });
+
   test("a column that is not there", async () => {
     const path = dataFolder();
     await writeParquet(path, "rows", 30);

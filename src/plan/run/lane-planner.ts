@@ -92,6 +92,7 @@ export class LanePlanner {
   constructor(parts: LaneParts, part: { readonly lane: number; readonly lanes: number }, start: LaneStart = {}) {
     const { pipeline, shards, pool, env, counters } = parts;
     const { sources, seed, batch, mix, spec } = pipeline;
+    assertShards(sources);
     this.#parts = parts;
     this.#lane = part.lane;
     this.#lanes = part.lanes;
@@ -375,6 +376,18 @@ function droppedBy(faults: readonly Fault[]): Record<string, number> {
   const dropped: Record<string, number> = {};
   for (const { source, tokens = 0 } of faults) if (tokens > 0) dropped[source] = (dropped[source] ?? 0) + tokens;
   return dropped;
+}
+
+/** A shard that is not there before the first sample is read is a slip in the pipeline or in the copy of its data, and no policy leaves it out. */
+function assertShards(sources: ResolvedPipeline["sources"]): void {
+  for (const { name, missing, shards } of sources) {
+    if (missing.length === 0) continue;
+    throw new BatchWeaveError(
+      "MISSING_OBJECT",
+      `Source ${name}: ${missing.length} of the files of its ${shards.length} shards are not there, first ${missing[0]}. Put them back, or leave them out of the source.`,
+      { source: name, missing: missing.slice(0, 10) },
+    );
+  }
 }
 
 function emptyBatch(step: number, faults: readonly Fault[]): BatchWeaveError {
