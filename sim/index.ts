@@ -7,6 +7,7 @@
  */
 
 export { type CadenceMinute, type CadenceRun, type CadenceRunOptions, runCadence } from "./scenarios/cadence-run.js";
+export { runShortLived } from "./scenarios/short-lived-run.js";
 export { type CallStats, SimClient } from "./store/sim-client.js";
 export { type Applied, SimStore, type SimStoreOptions } from "./store/sim-store.js";
 export { type CallKind, callKinds, isWrite } from "./world/call-kind.js";

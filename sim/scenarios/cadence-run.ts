@@ -29,6 +29,8 @@ export interface CadenceRunOptions {
   readonly unsealed?: boolean | undefined;
   /** Charge intents as if each had a body that the carrier must GET, for comparison with descriptors in names. */
   readonly bodies?: boolean | undefined;
+  /** Whoever appends awaits the ticket of every batch: then acknowledgements are timed too. */
+  readonly isAwaited?: boolean | undefined;
   /** How often `onMinute` is told; 60 unless told. Shorter for watching what happens within a minute. */
   readonly reportSeconds?: number | undefined;
   /** Told once a virtual minute. */
@@ -49,7 +51,7 @@ export interface CadenceMinute {
   readonly calls: number;
 }
 
-/** What came out. Times in seconds, from uploaded to visible. */
+/** What came out. Times in seconds, `visible` from uploaded to visible, `appended` from `append` to visible, `ack` from visible to acknowledged. */
 export interface CadenceRun {
   readonly batches: number;
   readonly mbPerS: number;
@@ -57,6 +59,11 @@ export interface CadenceRun {
   readonly visibleP50: number;
   readonly visibleP99: number;
   readonly visibleMax: number;
+  readonly appendedP50: number;
+  readonly appendedP99: number;
+  /** Not a number unless tickets are awaited. */
+  readonly ackP50: number;
+  readonly ackP99: number;
   readonly requestsPerBatch: number;
   /** The least number of batches that any one producer got in, as a share of the mean. */
   readonly leastShare: number;
@@ -89,6 +96,10 @@ function sharing(manifest: Manifest, before: Manifest | undefined): Manifest {
   return { ...manifest, producers };
 }
 
+function seconds(sortedMs: readonly number[], share: number): number {
+  return (sortedMs[Math.min(sortedMs.length - 1, Math.floor(share * sortedMs.length))] ?? Number.NaN) / 1_000;
+}
+
 class CadenceMeasurement {
   readonly #options: CadenceRunOptions;
   readonly #payloadBytes: number;
@@ -108,6 +119,11 @@ class CadenceMeasurement {
   readonly #committedSeq = new Map<string, number>();
   readonly #perProducer = new Map<string, number>();
   readonly #latenciesMs: number[] = [];
+  readonly #appendedAtMs = new Map<string, number>();
+  readonly #appendedMs: number[] = [];
+  /** When a batch whose ticket is awaited became visible. */
+  readonly #visibleAtMs = new Map<string, number>();
+  readonly #ackMs: number[] = [];
   #end = 0;
   #manifestBytes = 0;
   #attempts = 0;
@@ -160,17 +176,21 @@ class CadenceMeasurement {
 
   result(): CadenceRun {
     const sorted = this.#latenciesMs.sort((a, b) => a - b);
-    const at = (q: number): number =>
-      (sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] ?? Number.NaN) / 1_000;
+    const appended = this.#appendedMs.sort((a, b) => a - b);
+    const acks = this.#ackMs.sort((a, b) => a - b);
     const counts = [...this.#perProducer.values()];
     const mean = counts.reduce((a, b) => a + b, 0) / Math.max(1, counts.length);
     return {
       batches: sorted.length,
       mbPerS: (sorted.length * this.#payloadBytes) / 1e6 / (this.#options.minutes * 60),
       success: this.#attempts === 0 ? 1 : this.#commits / this.#attempts,
-      visibleP50: at(0.5),
-      visibleP99: at(0.99),
-      visibleMax: at(1),
+      visibleP50: seconds(sorted, 0.5),
+      visibleP99: seconds(sorted, 0.99),
+      visibleMax: seconds(sorted, 1),
+      appendedP50: seconds(appended, 0.5),
+      appendedP99: seconds(appended, 0.99),
+      ackP50: seconds(acks, 0.5),
+      ackP99: seconds(acks, 0.99),
       requestsPerBatch: (this.#simulation.calls - this.#callsAtWarmUp) / Math.max(1, sorted.length),
       leastShare: Math.min(...counts) / mean,
       manifestBytes: this.#manifestBytes,
@@ -214,7 +234,9 @@ class CadenceMeasurement {
     const producer = new Producer({ log, opening, publisher, observer: { onUpload } });
     let due = env.monotonic();
     for (let i = 0; k < this.#wanted; i++) {
-      await producer.append([this.#payload], { resumePoint: i });
+      this.#appendedAtMs.set(`p${k}/${producer.nextSeq}`, this.#simulation.world.nowMs);
+      const ticket = await producer.append([this.#payload], { resumePoint: i });
+      if (this.#options.isAwaited) void ticket.committed.then(() => this.#seeAck(`p${k}/${ticket.seq}`));
       due += periodMs;
       const waitMs = due - env.monotonic();
       if (waitMs > 0) await env.sleep(waitMs);
@@ -302,9 +324,20 @@ class CadenceMeasurement {
     const uploadedAtMs = this.#uploadedAtMs.get(name) ?? nowMs;
     this.#uploadedAtMs.delete(name);
     this.#minute.batches++;
+    const appendedAtMs = this.#appendedAtMs.get(name) ?? nowMs;
+    this.#appendedAtMs.delete(name);
     if (nowMs < this.#warmUpMs) return;
+    if (this.#options.isAwaited) this.#visibleAtMs.set(name, nowMs);
+    this.#appendedMs.push(nowMs - appendedAtMs);
     this.#latenciesMs.push(nowMs - uploadedAtMs);
     this.#perProducer.set(id, (this.#perProducer.get(id) ?? 0) + 1);
+  }
+
+  #seeAck(name: string): void {
+    const visibleAtMs = this.#visibleAtMs.get(name);
+    if (visibleAtMs === undefined) return;
+    this.#visibleAtMs.delete(name);
+    this.#ackMs.push(this.#simulation.world.nowMs - visibleAtMs);
   }
 
   #reportMinute(minute: number): void {
