@@ -7,7 +7,14 @@
  */
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+
+
 import { inScratchFolder } from "../harness/scratch-folder.js";
+
+
+import { type Opening, openProducer } from "../src/cadence/index.js";
+
+
 import { systemEnv } from "../src/env/index.js";
 import {
   asSeq,
@@ -21,7 +28,7 @@ import {
   namespaceKey,
 } from "../src/format/index.js";
 import { createNamespace } from "../src/index.js";
-import { Log, type Opening } from "../src/log/index.js";
+import { Log } from "../src/log/index.js";
 import { openFileStore } from "../src/store/index.js";
 import { number, numbers, readOptions } from "./parts/options.js";
 import { Report } from "./parts/report.js";
@@ -57,8 +64,8 @@ async function openSides(folder: string, slices: number): Promise<{ real: Side; 
   const store = await openFileStore(folder, systemEnv, {});
   const spec = decodeNamespace((await store.get(namespaceKey)) as Uint8Array, namespaceKey);
   const log = new Log({ store, env: systemEnv, spec, openOrigin: () => Promise.reject(new Error("no forks here")) });
-  for (let i = 0; i < otherProducers; i++) await log.open(`other-${i}`);
-  const real = (await log.open("producer")).holder;
+  for (let i = 0; i < otherProducers; i++) await openProducer(log, `other-${i}`);
+  const real = (await openProducer(log, "producer")).holder;
   // Nobody of this name has state: nothing but its descriptors gets into the log.
   return { real: { log, holder: real, seq: 0 }, control: { log, holder: { ...real, producer: "nobody" }, seq: 0 } };
 }
@@ -145,6 +152,7 @@ async function commitReal({ log, holder }: Side, descriptor: Descriptor): Promis
 async function commitControl({ log }: Side, descriptor: Descriptor): Promise<Manifest> {
   const { manifest } = await log.commit({
     by: "control",
+    kind: "own",
     stage: (draft) => {
       draft.push(descriptor);
       draft.rest["dummy"] = "constant metadata";

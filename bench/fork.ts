@@ -2,6 +2,8 @@
  * What a fork costs, whatever the length of the history: requests to the store, parent and fork together. The history is staged, not
  * waited for: any number of steps on one batch, on a memory store.
  */
+
+import { openProducer } from "../src/cadence/index.js";
 import { systemEnv } from "../src/env/index.js";
 import { asSeq, batchKey, type Descriptor, decodeNamespace, encodeExtent, namespaceKey } from "../src/format/index.js";
 import { createNamespace, deleteNamespace, openNamespace, openStore, parseSkip } from "../src/index.js";
@@ -46,7 +48,7 @@ async function stageHistory(uri: string, steps: number): Promise<void> {
   const store = await openStore(uri);
   const spec = decodeNamespace((await store.get(namespaceKey)) as Uint8Array, uri);
   const log = new Log({ store, env: systemEnv, spec, openOrigin: () => Promise.reject(new Error("no ancestors")) });
-  const { holder } = await log.open("writer");
+  const { holder } = await openProducer(log, "writer");
   const { version: base } = await log.head.newest();
   const name = { ...holder, seq: asSeq(0), attempt: 0, base } as Omit<Descriptor, "extents">;
   const bytes = Buffer.from("slice");
@@ -57,6 +59,7 @@ async function stageHistory(uri: string, steps: number): Promise<void> {
   for (let done = 0; done < steps; done += stepsPerCommit) {
     await log.commit({
       by: "stage history",
+      kind: "own",
       stage: (draft) => {
         for (let i = 0; i < Math.min(stepsPerCommit, steps - done); i++) draft.push(descriptor);
         return { done: false, result: undefined };

@@ -7,14 +7,14 @@
 import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
+import { inScratchFolder } from "../harness/scratch-folder.js";
+import { WorkerProcess } from "../harness/worker-process.js";
 import { runCadence, runShortLived } from "../sim/index.js";
 import { createNamespace, openNamespace } from "../src/index.js";
 import type { LatencyAnswer } from "./parts/latency-worker.js";
 import { number, readOptions, Usage } from "./parts/options.js";
 import { Report } from "./parts/report.js";
-import { inScratchFolder } from "../harness/scratch-folder.js";
 import { quantile } from "./parts/statistics.js";
-import { WorkerProcess } from "../harness/worker-process.js";
 
 export const summary = "from append to visible and to acknowledged, on a folder or simulated on S3 latencies";
 
@@ -136,7 +136,9 @@ function visibleTimes(folder: string): (id: string, seq: number) => number {
   const times = new Map<string, number>();
   const seen = new Map<string, number>();
   for (const path of manifests) {
-    const { producers } = JSON.parse(readFileSync(path, "utf8")) as { producers: Record<string, [number, string, number]> };
+    const { producers } = JSON.parse(readFileSync(path, "utf8")) as {
+      producers: Record<string, [number, string, number]>;
+    };
     const { ctimeMs } = statSync(path);
     for (const [id, [, , next]] of Object.entries(producers)) {
       for (let seq = seen.get(id) ?? 0; seq < next; seq++) times.set(`${id}/${seq}`, ctimeMs);

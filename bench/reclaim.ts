@@ -2,6 +2,8 @@
  * What reclaim costs a long history, in requests and seconds per thousand objects deleted, and what it costs to look when nothing is dead: in
  * full, and again by the same process. The history is staged, a hundred batches a commit, on a memory store; every batch has its object.
  */
+
+import { openProducer } from "../src/cadence/index.js";
 import { systemEnv } from "../src/env/index.js";
 import {
   asSeq,
@@ -49,7 +51,7 @@ async function measure(steps: number, live: number, report: Report): Promise<voi
   const openOrigin = (): Promise<never> => Promise.reject(new Error("no ancestors"));
   const open = (): Log => new Log({ store, env: systemEnv, spec, openOrigin });
   const log = open();
-  const { holder } = await log.open("writer");
+  const { holder } = await openProducer(log, "writer");
   await append(log, bare, holder, steps);
   const row = (name: string, done: ReclaimReport, begun: number): void => {
     const seconds = (performance.now() - begun) / 1e3;
@@ -84,6 +86,7 @@ async function append(log: Log, store: SortedStore, holder: Holder, count: numbe
   for (let done = from; done < from + count; done += stepsPerCommit) {
     await log.commit({
       by: "stage history",
+      kind: "own",
       stage: (draft) => {
         for (let i = 0; i < stepsPerCommit; i++) {
           const descriptor = { ...name, seq: asSeq(done + i), base: draft.base.version, extents: [entry] };

@@ -2,12 +2,14 @@
  * Property: a batch object and an intent, two PUTs by a program in another language that never commits, are enough to be published
  * by others; exactly once, in order, with the resume point read back at the next open.
  */
+
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, expect, test } from "vitest";
+import { openProducer } from "../src/cadence/index.js";
 import { systemEnv } from "../src/env/index.js";
 import { decodeNamespace, namespaceKey } from "../src/format/index.js";
 import { createNamespace } from "../src/index.js";
@@ -23,7 +25,7 @@ test("a thin publisher in plain Python is carried by a TypeScript producer", asy
   const store = await openFileStore(folder, systemEnv, {});
   const spec = decodeNamespace((await store.get(namespaceKey)) as Uint8Array, namespaceKey);
   const log = new Log({ store, env: systemEnv, spec, openOrigin: () => Promise.reject(new Error("no forks here")) });
-  const { holder, state } = await log.open("thin");
+  const { holder, state } = await openProducer(log, "thin");
 
   const script = fileURLToPath(new URL("./thin-publisher/publish.py", import.meta.url));
   const args = [

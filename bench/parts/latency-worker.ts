@@ -1,6 +1,7 @@
 /** One producer process of the latency benchmark: appends at a steady rate and awaits every ticket. */
-import { openNamespace, type Producer } from "../../src/index.js";
+
 import { answer, workerArgument } from "../../harness/worker-process.js";
+import { openNamespace, type Producer } from "../../src/index.js";
 
 /** What a worker is told at its start. `offset`: by which share of its period it is later than the first. */
 export interface LatencyWorkerSettings {
@@ -11,9 +12,7 @@ export interface LatencyWorkerSettings {
   readonly offset: number;
 }
 
-export type LatencyQuestion =
-  | { readonly kind: "open" }
-  | { readonly kind: "produce"; readonly seconds: number };
+export type LatencyQuestion = { readonly kind: "open" } | { readonly kind: "produce"; readonly seconds: number };
 
 /** Times by the machine's clock, which all processes share, in ms. */
 export interface LatencyAnswer {

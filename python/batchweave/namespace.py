@@ -118,7 +118,7 @@ class Namespace:
             "version": manifest.version,
             "closed": manifest.closed,
             "steps": {"trim": manifest.trim, "end": manifest.end},
-            "lastCommit": {"by": manifest.commit["by"], "timeMs": manifest.commit["time"]},
+            "lastCommit": _last_commit(manifest),
             "producers": self._producer_details(manifest),
             "silentTables": len(manifest.tables),
         }
@@ -148,7 +148,7 @@ class Namespace:
             detail = {"id": id, "epoch": state[STATE_EPOCH], "seq": seq, "version": state[STATE_AT], "pending": pending}
             last = self.log.head.read(state[STATE_AT]) if i < _DETAIL_MAX else None
             if last:
-                detail["lastCommit"] = {"by": last.commit["by"], "timeMs": last.commit["time"]}
+                detail["lastCommit"] = _last_commit(last)
             details.append(detail)
         return details
 
@@ -294,3 +294,9 @@ def _assert_empty(uri: str, store: Store) -> None:
         "another place.",
         {"uri": uri, "key": leftovers[0]},
     )
+
+
+def _last_commit(manifest: Manifest) -> dict[str, Any]:
+    """Who made a version, what for (None in old logs), and when, by its maker's clock."""
+    commit = manifest.commit
+    return {"by": commit["by"], "kind": commit.get("kind"), "timeMs": commit["time"]}

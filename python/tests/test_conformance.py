@@ -133,6 +133,8 @@ def intent(case: dict[str, Any]) -> Any:
         return None
     if isinstance(found, keys.OpeningIntent):
         return {"opening": found._asdict(), "key": keys.opening_intent_key(case["namespace"], found)}
+    if isinstance(found, keys.LeavingIntent):
+        return {"leaving": found._asdict(), "key": keys.leaving_intent_key(case["namespace"], found)}
     return {"batches": found, "keys": keys.batch_intents(case["namespace"], found)[0]}
 
 
@@ -178,6 +180,8 @@ def apply_change(d: draft.Draft, spec: manifest.NamespaceSpec, c: dict[str, Any]
         return not returned and "staged" not in verdicts, verdicts
     if kind == "open":
         return stage.stage_opening(d, c["producer"], c["incarnation"], silent_of(c.get("silent"))), None
+    if kind == "leave":
+        return not stage.stage_leaving(d, stage.Holder(**c["holder"])), None
     if kind == "close":
         return stage.stage_closing(d, c["dropWaiting"]), None
     if kind == "checkpoint":
@@ -189,7 +193,8 @@ def apply_change(d: draft.Draft, spec: manifest.NamespaceSpec, c: dict[str, Any]
         return stage.stage_release(d, c["group"], c["id"]), None
     openings = [keys.OpeningIntent(**o) for o in c["openings"]]
     silent = {k: f for k, v in c.get("silent", {}).items() if (f := silent_of(v))}
-    carried = stage.stage_intents(d, spec, c["batches"], openings, silent)
+    leavings = [keys.LeavingIntent(**leaving) for leaving in c.get("leavings", [])]
+    carried = stage.stage_intents(d, spec, c["batches"], openings, silent, leavings)
     return carried == 0, carried
 
 
@@ -201,7 +206,7 @@ def run_stage(case: dict[str, Any]) -> Any:
         base = manifest.decode_manifest(data, WHERE, spec.uuid, case["base"]["version"])
     before = json.dumps(base.fields)
     s = case["stamp"]
-    d = draft.Draft(base, draft.Stamp(s["id"], s["by"], s["time"], s["boundaryHint"]))
+    d = draft.Draft(base, draft.Stamp(s["id"], s["by"], s["time"], s["boundaryHint"], s.get("kind")))
     done, result = apply_change(d, spec, case["change"])
     value: dict[str, Any] = {"done": done, "result": result}
     if not done:

@@ -135,7 +135,7 @@ function drawCadence(stage: WeaveStage, rng: Rng): CadenceSettings {
   const kind = drawn === "dac" && stage.plan.guests.length > 0 ? "interval" : drawn;
   if (kind === "interval") return { kind, intervalMs: rng.pick([50, 200, 800]) };
   if (kind === "dac") return { kind, epsilon: 0.9 };
-  return { kind, confirmMs: rng.pick([1000, 5000]), patienceMs: rng.pick([300, 1500]) };
+  return { kind };
 }
 
 /** What a producer may fail with, each only when it is true. True: open again, in this same process. */

@@ -11,8 +11,8 @@ const commit = "src/log/commit.js";
 const head = "src/log/head.js";
 const silent = "src/log/silent.js";
 const intents = "src/log/intents.js";
-const opener = "src/log/opener.js";
-const cooperative = "src/cadence/cooperative.js";
+const opener = "src/cadence/opener.js";
+const carrier = "src/cadence/cooperative/carrier.js";
 const producer = "src/producer/producer.js";
 const batch = "src/format/batch.js";
 const reclaim = "src/lifecycle/reclaim.js";
@@ -175,7 +175,7 @@ const commits: readonly PlantedBug[] = [
   bug(
     "acknowledging from a chain that nobody vouched for",
     16,
-    cooperative,
+    carrier,
     "if (!(await head.vouch(chain, { signal }))) {",
     "if (false) {",
   ),

@@ -1,5 +1,11 @@
 /** Measuring cadences: many real producers on the simulated store with S3's latencies, without faults. */
-import { activeProducers, type CadenceSettings, createPublisher, poolProducers } from "../../src/cadence/index.js";
+import {
+  activeProducers,
+  type CadenceSettings,
+  createPublisher,
+  openProducer,
+  poolProducers,
+} from "../../src/cadence/index.js";
 import {
   decodeManifest,
   encodeNamespace,
@@ -225,7 +231,7 @@ class CadenceMeasurement {
       silence: nobodySilent,
       decode: (...args) => this.#decodeOnce(...args),
     });
-    const opening = await log.open(`p${k}`);
+    const opening = await openProducer(log, `p${k}`);
     const publisher = createPublisher(log, this.#options.cadence, {
       onAttempt: (attempt) => this.#seeAttempt(attempt),
     });

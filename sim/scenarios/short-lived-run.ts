@@ -1,5 +1,5 @@
 /** Measuring producers that live shortly, one after another, on the simulated store with S3's latencies. */
-import { createPublisher } from "../../src/cadence/index.js";
+import { createPublisher, openProducer } from "../../src/cadence/index.js";
 import { encodeNamespace, type NamespaceSpec, namespaceKey } from "../../src/format/index.js";
 import { Log } from "../../src/log/index.js";
 import { Producer } from "../../src/producer/index.js";
@@ -28,7 +28,7 @@ export async function runShortLived(producers: number, seed: number): Promise<nu
         spec,
         openOrigin: () => Promise.reject(new Error("no forks here")),
       });
-      const opening = await log.open(`p${k}`);
+      const opening = await openProducer(log, `p${k}`);
       const producer = new Producer({ log, opening, publisher: createPublisher(log) });
       await producer.append([new Uint8Array(1_000)], { resumePoint: k });
       await producer.flush();

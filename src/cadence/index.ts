@@ -1,11 +1,12 @@
 /**
  * cadence: when to commit, and whose batches.
  *
- * Owns: the policies (DAC and the baselines), the publishers that carry uploaded batches into the log.
+ * Owns: the policies (DAC and the baselines), the publishers that carry uploaded batches into the log, the opening of producers.
  * May import: errors, env, observe, format, store, log.
  * Promises: a policy only ever changes when something becomes visible, never what; a publisher believes verified manifests alone.
  */
-export { CooperativePublisher, type CooperativeSettings } from "./cooperative.js";
+export { CooperativePublisher } from "./cooperative/publisher.js";
+export { type Opening, openProducer, type Takeover } from "./opener.js";
 export {
   aimdPolicy,
   type DacSettings,
@@ -17,7 +18,7 @@ export {
   type Lesson,
   type Policy,
 } from "./policy.js";
-export { activeProducers, type Outbox, type Publisher, poolProducers } from "./publisher.js";
+export { activeProducers, isCarriers, type Outbox, type Publisher, poolProducers } from "./publisher.js";
 export { type CadenceSettings, createPublisher } from "./settings.js";
 export { type PublisherObserver, SoloPublisher } from "./solo.js";
 export { Wakeup } from "./wakeup.js";

@@ -1,5 +1,5 @@
 /** Publishers: what brings uploaded batches into the log. */
-import type { Descriptor, Manifest } from "../format/index.js";
+import { type Descriptor, hasLeft, type Manifest } from "../format/index.js";
 import type { BatchVerdict, Holder } from "../log/index.js";
 
 /** What a producer shows its publisher. */
@@ -9,6 +9,8 @@ export interface Outbox {
   pending(): readonly Descriptor[];
   /** A verified manifest: batches that its producer state has are acknowledged. Throws FENCED when another holds the id. */
   settle(manifest: Manifest): Promise<void>;
+  /** Somebody awaits the ticket of a pending batch: it is to be acknowledged soon after it is visible. */
+  isAwaited(): boolean;
   /** Uploads that fell behind the orphan cutoff must be made again under a new name. */
   expire(batches: readonly Descriptor[]): void;
 }
@@ -18,6 +20,8 @@ export interface Publisher {
   run(outbox: Outbox, signal: AbortSignal): Promise<void>;
   /** Something new is pending, or somebody waits (`urgent`): do not wait out the gap for more batches to come. */
   nudge(urgent: boolean): void;
+  /** The producer is closed, and `run` has ended: says so, so that nobody waits for it. Never fails, and takes a few round trips at most. */
+  leave(outbox: Outbox): Promise<void>;
 }
 
 /** Tells the outbox what staging said of each batch. */
@@ -36,7 +40,7 @@ export const activeVersions = 1_024;
 const counted = new WeakMap<Manifest, number>();
 
 /**
- * Producers that committed lately: recency in versions, not every id that ever lived. For questions where too many is safe and too few is not:
+ * Producers that committed lately and have not closed: recency in versions, not every id that ever lived. For questions where too many is safe and too few is not:
  * whether this one is alone, how many may try at once. Counted once per manifest.
  */
 export function activeProducers(manifest: Manifest): number {
@@ -44,7 +48,7 @@ export function activeProducers(manifest: Manifest): number {
   if (active === undefined) {
     const since = manifest.version - activeVersions;
     active = 0;
-    for (const state of manifest.producers.values()) if (state.at >= since) active++;
+    for (const state of manifest.producers.values()) if (state.at >= since && !hasLeft(state)) active++;
     counted.set(manifest, active);
   }
   return Math.max(1, active);
@@ -57,14 +61,15 @@ const poolProducersMin = 8;
 const pools = new WeakMap<Manifest, number>();
 
 /**
- * N, the producers that share the pace: those that committed within the last 3 N versions, N being how many they are (the smallest such
+ * N, the producers that share the pace: those that have not closed and committed within the last 3 N versions, N being how many they are (the smallest such
  * number). A fixed number of versions is many rounds of a small pool, which would take itself for the large one it was for hours, and less than one of a very
  * large pool, which would take itself for a smaller one. docs/design/0004-cooperative-commit.md says why 3. Counted once per manifest.
  */
 export function poolProducers(manifest: Manifest): number {
   let pool = pools.get(manifest);
   if (pool === undefined) {
-    const ages = Float64Array.from(manifest.producers.values(), (state) => manifest.version - state.at).sort();
+    const states = [...manifest.producers.values()].filter((state) => !hasLeft(state));
+    const ages = Float64Array.from(states, (state) => manifest.version - state.at).sort();
     // The least n so that no more than n producers are younger than n rounds of n.
     let n = poolProducersMin;
     while (n < ages.length && (ages[n] as number) < poolRounds * n) n++;
@@ -73,4 +78,14 @@ export function poolProducers(manifest: Manifest): number {
     pools.set(manifest, pool);
   }
   return Math.max(1, pool);
+}
+
+/** Whether a carrier made this version. Old logs do not say: there, whoever committed batches is taken for one. */
+export function isCarriers({ commit, version, producers }: Manifest): boolean {
+  if (commit.kind !== undefined) return commit.kind === "carrier";
+  for (const { at, epoch, incarnation, resume } of producers.values()) {
+    const isOwn = resume.kind === "batch" && resume.batch.epoch === epoch && resume.batch.incarnation === incarnation;
+    if (at === version && isOwn) return true;
+  }
+  return false;
 }

@@ -1,7 +1,7 @@
 /** From settings to a publisher. */
 import { BatchWeaveError } from "../errors.js";
 import type { Log } from "../log/index.js";
-import { CooperativePublisher, type CooperativeSettings } from "./cooperative.js";
+import { CooperativePublisher } from "./cooperative/publisher.js";
 import {
   aimdPolicy,
   type DacSettings,
@@ -16,7 +16,7 @@ import { type PublisherObserver, SoloPublisher } from "./solo.js";
 
 /** How a producer decides when to commit, and whose batches. Default: cooperative. */
 export type CadenceSettings =
-  | ({ readonly kind: "cooperative" } & CooperativeSettings)
+  | { readonly kind: "cooperative" }
   | ({ readonly kind: "dac" } & DacSettings)
   | { readonly kind: "interval"; readonly intervalMs?: number | undefined }
   | { readonly kind: "naive" }
@@ -30,7 +30,7 @@ export function createPublisher(
   settings: CadenceSettings = { kind: "cooperative" },
   observer: PublisherObserver = {},
 ): Publisher {
-  if (settings.kind === "cooperative") return new CooperativePublisher(log, settings, observer);
+  if (settings.kind === "cooperative") return new CooperativePublisher(log, observer);
   return new SoloPublisher(log, createPolicy(log, settings), observer);
 }
 

@@ -17,6 +17,10 @@ export interface PublisherObserver {
 
 const aheadDelayMs = 50;
 
+/** Longest time that a producer which closes tries to say so. */
+const farewellMs = 3_000;
+const over = Symbol("said, or not said in time");
+
 export class SoloPublisher implements Publisher {
   readonly #log: Log;
   readonly #policy: Policy;
@@ -55,7 +59,7 @@ export class SoloPublisher implements Publisher {
         await this.#wakeup.wait(env, delayMs, signal);
         continue;
       }
-      const attempt = await this.#log.attemptBatches(outbox.holder, pending, { signal, fresh });
+      const attempt = await this.#log.attemptBatches(outbox.holder, pending, { kind: "own", signal, fresh });
       attemptedAtMs = env.monotonic();
       fresh = activeProducers(attempt.manifest) > 1;
       this.#policy.learn({
@@ -74,5 +78,20 @@ export class SoloPublisher implements Publisher {
       reportExpired(outbox, pending, attempt.result?.verdicts);
       if (attempt.result?.verdicts.includes("ahead")) await env.sleep(aheadDelayMs, signal);
     }
+  }
+
+  /** One attempt: whoever loses it counts as one of the pool for a while longer. */
+  async leave(outbox: Outbox): Promise<void> {
+    const { env, head } = this.#log;
+    if (!head.known || head.known.closed) return;
+    const stop = new AbortController();
+    const limit = env.sleep(farewellMs, stop.signal).catch(() => {});
+    const farewell = this.#log.attemptBatches(outbox.holder, [], {
+      kind: "leave",
+      signal: stop.signal,
+      vouchLater: true,
+    });
+    await Promise.race([farewell.catch(() => {}), limit]);
+    stop.abort(over);
   }
 }

@@ -21,6 +21,8 @@ export {
   type Intent,
   intentShard,
   intentShards,
+  type LeavingIntent,
+  leavingIntentKey,
   type OpeningIntent,
   openingIntentKey,
   parseIntentKey,

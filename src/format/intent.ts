@@ -1,9 +1,10 @@
 /**
- * Intents: hints that batches are uploaded, or that a producer wants to be opened, so that whoever commits next can carry them.
+ * Intents: hints that batches are uploaded, or that a producer wants to be opened, or has closed, so that whoever commits next can carry them.
  * All of it is in the name, so one LIST finds a thousand and no GET is needed; the object itself is empty.
  *
  *   intent/<h>/<producer>-<epoch>-<seq>-<incarnation><attempt>-<base>-<extents>[_<extents>…]-<crc>
  *   intent/<h>/<producer>-<epoch before>-open-<incarnation>-<crc>
+ *   intent/<h>/<producer>-<epoch>-left-<incarnation>-<crc>
  *
  * `h` is one hex digit of the producer's hash: 16 shards. `<extents>` is `<cells>.<size>.<table>.<check>[-…]`; each further one is of the
  * batch with the next seq, and leaves out what is as in the batch before it. `crc` is of the namespace uuid and the name before it, so that
@@ -23,11 +24,19 @@ export interface OpeningIntent {
   readonly incarnation: string;
 }
 
+/** A producer that closed. */
+export interface LeavingIntent {
+  readonly producer: string;
+  readonly epoch: Epoch;
+  readonly incarnation: string;
+}
+
 /** What a name says. */
 export type Intent =
   /** At least one; consecutive, and alike in all but seq and extents. */
   | { readonly kind: "batches"; readonly batches: readonly [Descriptor, ...Descriptor[]] }
-  | { readonly kind: "opening"; readonly opening: OpeningIntent };
+  | { readonly kind: "opening"; readonly opening: OpeningIntent }
+  | { readonly kind: "leaving"; readonly leaving: LeavingIntent };
 
 /** Bytes of an intent's last key segment at most; file systems allow 255. */
 const nameBytesMax = 240;
@@ -110,8 +119,14 @@ export function openingIntentKey(namespace: string, o: OpeningIntent): string {
   return seal(namespace, o.producer, `${o.producer}-${o.before}-open-${o.incarnation}`);
 }
 
+/** Key of the intent of a producer that closed. */
+export function leavingIntentKey(namespace: string, l: LeavingIntent): string {
+  return seal(namespace, l.producer, `${l.producer}-${l.epoch}-left-${l.incarnation}`);
+}
+
 const batchesName = /^(.+)-(\d+)-(\d+)-([0-9a-v]{12})(\d+)-(\d+)-(\d+\.\d+\.\d+\.\d+(?:[-_]\d*\.\d*\.\d*\.\d*)*)$/;
 const openingName = /^(.+)-(\d+)-open-([0-9a-v]{12})$/;
+const leavingName = /^(.+)-(\d+)-left-([0-9a-v]{12})$/;
 
 /** A number as it is written here: decimal, without leading zeros, and exact. */
 function exact(text: string): number | undefined {
@@ -130,6 +145,13 @@ export function parseIntentKey(namespace: string, key: string): Intent | undefin
     const before = exact(epoch);
     if (before === undefined || !isName(producer)) return undefined;
     return { kind: "opening", opening: { producer, before: asEpoch(before), incarnation } };
+  }
+  const leaving = leavingName.exec(name);
+  if (leaving) {
+    const [, producer, text = "", incarnation = ""] = leaving;
+    const epoch = exact(text);
+    if (epoch === undefined || !isName(producer)) return undefined;
+    return { kind: "leaving", leaving: { producer, epoch: asEpoch(epoch), incarnation } };
   }
   const batches = parseBatches(name);
   return batches && { kind: "batches", batches };

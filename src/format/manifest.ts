@@ -66,12 +66,34 @@ export interface ManifestSettings {
   readonly rest?: Readonly<Record<string, unknown>> | undefined;
 }
 
+/**
+ * What a version was made for. Committers pace themselves by it, and nothing else depends on it. `carrier`: batches, by somebody who commits everybody's
+ * and goes on doing so; `own`: batches of one producer that commits for itself; `leave`: the last of a carrier that closed.
+ */
+export type CommitKind =
+  | "carrier"
+  | "own"
+  | "open"
+  | "leave"
+  | "checkpoint"
+  | "release"
+  | "reclaim"
+  | "pin"
+  | "settings"
+  | "starvation"
+  | "close";
+
 /** State of the log at one version. */
 export interface Manifest {
   readonly namespace: string;
   readonly version: Version;
-  /** Who made this version. `time` (wall clock, ms) is for people. */
-  readonly commit: { readonly id: string; readonly by: string; readonly time: number };
+  /** Who made this version. `by` and `time` (wall clock, ms) are for people; `kind` is absent in old logs, and may be one that is not known here. */
+  readonly commit: {
+    readonly id: string;
+    readonly by: string;
+    readonly time: number;
+    readonly kind?: CommitKind | (string & {}) | undefined;
+  };
   /** `[trim, end)` is promised to readers. */
   readonly steps: { readonly trim: Step; readonly end: Step };
   readonly closed: boolean;
@@ -163,6 +185,7 @@ export function decodeManifest(bytes: Uint8Array, where: string, namespace: stri
       id: asId(commit["id"], where, "commit.id"),
       by: asText(commit["by"], where, "commit.by"),
       time: asInteger(commit["time"], where, "commit.time"),
+      ...(commit["kind"] === undefined ? {} : { kind: asText(commit["kind"], where, "commit.kind") }),
     },
     steps: {
       trim: asStep(asInteger(steps["trim"], where, "steps.trim")),

@@ -27,14 +27,22 @@ export interface ProducerState {
   /** Version of the manifest that changed this state last. */
   readonly at: Version;
   readonly resume: ResumePlace;
+  /** The epoch whose holder said that it is gone; see {@link hasLeft}. */
+  readonly left?: Epoch | undefined;
   /** Trailing elements that this version does not know, kept. */
   readonly rest?: readonly unknown[] | undefined;
 }
 
-/** Compact: `[epoch, incarnation, seq, at, last, ...]`; `last` leaves out what equals the state itself. */
+/** Whether the producer's holder closed it. Whoever opens it again is another epoch, which has not. */
+export function hasLeft(state: ProducerState): boolean {
+  return state.left === state.epoch;
+}
+
+/** Compact: `[epoch, incarnation, seq, at, last, left, ...]`; `last` leaves out what equals the state itself, and `left` may be absent. */
 export function encodeProducerState(s: ProducerState): unknown[] {
   const head = [s.epoch, s.incarnation, s.seq, s.at, encodeResumePlace(s)];
-  return s.rest ? [...head, ...s.rest] : head;
+  if (s.rest) return [...head, s.left ?? 0, ...s.rest];
+  return s.left === undefined ? head : [...head, s.left];
 }
 
 function encodeResumePlace(s: ProducerState): unknown {
@@ -53,7 +61,9 @@ export function decodeProducerState(value: unknown, where: string): ProducerStat
   const at = asVersion(asInteger(list[3], where, "producer.at"));
   const resume = decodeResumePlace(list[4], { epoch, incarnation, seq }, where);
   if (list.length <= 5) return { epoch, incarnation, seq, at, resume };
-  return { epoch, incarnation, seq, at, resume, rest: asUnknown(list.slice(5), where) };
+  const left = asInteger(list[5], where, "producer.left");
+  const state = { epoch, incarnation, seq, at, resume, ...(left === 0 ? {} : { left: asEpoch(left) }) };
+  return list.length === 6 ? state : { ...state, rest: asUnknown(list.slice(6), where) };
 }
 
 function decodeResumePlace(

@@ -50,8 +50,8 @@ export async function registerCheckpoint(
   const { rows } = log.spec.grid;
   const { manifest } = await log.commit<undefined, boolean>(
     {
-      // A blank in the name: commits of batches are signed with the producer's id alone.
       by: `checkpoint ${id}`,
+      kind: "checkpoint",
       stage: (draft) => {
         const done = stageCheckpoint(draft, rows, { group, id, row, iteration, keepLast });
         return { done, result: done };
@@ -74,6 +74,7 @@ export async function releaseCheckpoint(
   await log.commit<undefined, boolean>(
     {
       by: `release ${id}`,
+      kind: "release",
       stage: (draft) => {
         const done = stageRelease(draft, group, id);
         return { done, result: done };

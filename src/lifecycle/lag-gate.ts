@@ -52,6 +52,7 @@ export async function commitMaxLag(log: Log, maxLag: number | undefined, options
   await log.commit<undefined, boolean>(
     {
       by: "set maxLag",
+      kind: "settings",
       stage: (draft) => {
         const done = stageSettings(draft, { maxLag });
         return { done, result: done };
@@ -188,6 +189,7 @@ export function starvationWatch(
     const { manifest, result } = await log.commit<undefined, boolean>(
       {
         by: "report starvation",
+        kind: "starvation",
         stage: (draft) => {
           const isStill = isStuck(draft.base, measureLag(draft.base, rows));
           if (!isStill || draft.starving === draft.end) return { done: true, result: isStill };

@@ -28,6 +28,7 @@ export async function commitPin(log: Log, pin: NewPin, options?: CallOptions): P
   const { result } = await log.commit<undefined, NodeRef | undefined>(
     {
       by: "pin fork",
+      kind: "pin",
       stage: (draft) => {
         const held = draft.base.pins.get(pin.fork);
         // An attempt whose answer was lost may have made it.
@@ -52,6 +53,7 @@ export async function commitPinCopy(
   const { result } = await log.commit<undefined, boolean>(
     {
       by: "pin fork",
+      kind: "pin",
       stage: (draft) => {
         if (draft.base.pins.has(pin.fork)) return { done: true, result: true };
         const isHeld = stagePinCopy(draft, parent, origin.root, pin);
@@ -68,6 +70,7 @@ export async function commitUnpin(log: Log, fork: string, unconfirmed: boolean, 
   await log.commit<undefined, undefined>(
     {
       by: "unpin fork",
+      kind: "pin",
       stage: (draft) => ({ done: stageUnpin(draft, fork, unconfirmed), result: undefined }),
     },
     { signal: options?.signal, fresh: true },
@@ -96,6 +99,7 @@ async function commitConfirmation(log: Log, fork: string, options?: CallOptions)
   const { result } = await log.commit<undefined, "done" | "staged" | "gone">(
     {
       by: "confirm fork",
+      kind: "pin",
       stage: (draft) => {
         const outcome = stageConfirmation(draft, fork);
         return { done: outcome !== "staged", result: outcome };

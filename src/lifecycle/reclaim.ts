@@ -233,6 +233,7 @@ async function commitRelease(log: Log, wanted: Version, signal: AbortSignal | un
   const { manifest } = await log.commit<readonly NodeRef[], undefined>(
     {
       by: "reclaim log",
+      kind: "reclaim",
       prepare: (base) => supersededTables(log, base, signal),
       stage: (draft, superseded) => {
         stageRelease(draft, log, wanted, superseded);

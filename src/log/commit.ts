@@ -2,16 +2,19 @@
 
 import type { Env } from "../env/index.js";
 import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
-import { encodeManifest, type Manifest, manifestKey } from "../format/index.js";
+import { type CommitKind, encodeManifest, type Manifest, manifestKey } from "../format/index.js";
 import type { CallOptions, CreateOutcome, ObjectStore } from "../store/index.js";
 import { Draft } from "./draft.js";
 import type { Head } from "./head.js";
 import type { Presence } from "./presence.js";
+import type { RoundTrip } from "./round-trip.js";
 
 /** One thing to commit. `stage` is pure and is called again from the new base after every conflict. */
 export interface Change<Prepared, Result> {
   /** For people: who commits. */
   readonly by: string;
+  /** What for. */
+  readonly kind: CommitKind;
   /** Look-ups in the store that staging needs; nothing looked up from an older base survives. */
   prepare?(base: Manifest, options?: CallOptions): Promise<Prepared>;
   /** Changes the draft; `done: true` when there is nothing (left) to commit. May throw a refusal. */
@@ -64,12 +67,14 @@ export class Committer {
   readonly #env: Env;
   readonly #head: Head;
   readonly #presence: Presence;
+  readonly #roundTrip: RoundTrip;
 
-  constructor(store: ObjectStore, env: Env, head: Head, presence: Presence) {
+  constructor(store: ObjectStore, env: Env, head: Head, presence: Presence, roundTrip: RoundTrip) {
     this.#store = store;
     this.#env = env;
     this.#head = head;
     this.#presence = presence;
+    this.#roundTrip = roundTrip;
   }
 
   /** Tries until the change is in, refused, or the signal aborts. */
@@ -143,6 +148,7 @@ export class Committer {
     const stamp = {
       id: this.#env.id(),
       by: change.by,
+      kind: change.kind,
       time: Math.floor(this.#env.now()),
       boundaryHint: this.#head.boundary.newest.n,
     };
@@ -180,6 +186,7 @@ export class Committer {
 
   /** One PUT; when it takes very long, a second of the same bytes beside it. Which of them wins does not matter: both are this commit. */
   async #create(key: string, bytes: Uint8Array, signal: AbortSignal | undefined): Promise<CreateOutcome> {
+    const begun = this.#env.monotonic();
     const first = this.#store.create(key, bytes, { signal });
     const stop = new AbortController();
     const late = this.#env.sleep(slowPutMs, stop.signal).then(
@@ -188,6 +195,7 @@ export class Committer {
     );
     const outcome = await Promise.race([first, late]);
     stop.abort(slowPutOver);
+    if (outcome !== "unknown") this.#roundTrip.learn(this.#env.monotonic() - begun);
     if (outcome !== "late") return outcome;
     const second = this.#store.create(key, bytes, { signal });
     return await firstVerdict([first, second]);

@@ -30,6 +30,7 @@ export interface SealedObject {
 export interface CommitStamp {
   readonly id: string;
   readonly by: string;
+  readonly kind?: Manifest["commit"]["kind"];
   readonly time: number;
   readonly boundaryHint: number;
 }
@@ -105,7 +106,7 @@ export class Draft {
     return {
       namespace: this.base.namespace,
       version: this.version,
-      commit: { id: this.#stamp.id, by: this.#stamp.by, time: this.#stamp.time },
+      commit: this.#stampText(),
       steps: { trim: this.trim, end: this.end },
       closed: this.closed,
       ...(this.deleted ? { deleted: true } : {}),
@@ -123,6 +124,11 @@ export class Draft {
       boundaryHint: Math.max(this.#stamp.boundaryHint, this.base.boundaryHint),
       rest: this.rest,
     };
+  }
+
+  #stampText(): Manifest["commit"] {
+    const { id, by, time, kind } = this.#stamp;
+    return { id, by, time, ...(kind === undefined ? {} : { kind }) };
   }
 
   /** Moves every full run of 64 descriptors into a segment, and every full level into a node above it. */

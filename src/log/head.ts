@@ -17,11 +17,20 @@ import {
 import type { CallOptions, ObjectStore } from "../store/index.js";
 import { BoundaryChain } from "./boundary-chain.js";
 import { deletedError } from "./life.js";
+import type { RoundTrip } from "./round-trip.js";
 
 const listPageMax = 1_000;
 const loadAttemptsMax = 100;
 /** Listings in a row, two seconds of them, that show no manifest where there must be one. */
 const absencesMax = 20;
+
+/** What a head may be given. */
+export interface HeadParts {
+  /** Replaced where thousands of simulated processes in one share what they decode. */
+  readonly decode?: typeof decodeManifest | undefined;
+  /** Told how long looks take. */
+  readonly roundTrip?: RoundTrip | undefined;
+}
 
 /**
  * The one way to a manifest. *Verified* means: a look at the boundary, begun after the manifest was read, showed it above.
@@ -32,18 +41,19 @@ export class Head {
   readonly #env: Env;
   readonly #spec: NamespaceSpec;
   readonly #decode: typeof decodeManifest;
+  readonly #roundTrip: RoundTrip | undefined;
   readonly boundary: BoundaryChain;
   #newest: Manifest | undefined;
   #lookedAtMs = Number.NEGATIVE_INFINITY;
   /** Versions up to this one survive power loss. */
   #kept = 0;
 
-  /** `decode` is replaced where thousands of simulated processes in one share what they decode. */
-  constructor(store: ObjectStore, env: Env, spec: NamespaceSpec, decode: typeof decodeManifest = decodeManifest) {
+  constructor(store: ObjectStore, env: Env, spec: NamespaceSpec, { decode, roundTrip }: HeadParts = {}) {
     this.#store = store;
     this.#env = env;
     this.#spec = spec;
-    this.#decode = decode;
+    this.#decode = decode ?? decodeManifest;
+    this.#roundTrip = roundTrip;
     this.boundary = new BoundaryChain(store, spec.uuid);
   }
 
@@ -96,6 +106,22 @@ export class Head {
     return await this.#step(from, asVersion(from.version + 1), options);
   }
 
+  /**
+   * Walks on, version by version, until one is `enough`, there is no next, or `versionsMax` were read; one look vouches for the last. Cheaper than a
+   * jump for whoever is a version or two behind, above all where listing shows every manifest that there is.
+   */
+  async walk(enough: (manifest: Manifest) => boolean, versionsMax: number, options?: CallOptions): Promise<Manifest> {
+    const from = await this.newest(options);
+    this.#lookedAtMs = this.#env.monotonic();
+    let last: Manifest | undefined;
+    for (let read = 0; read < versionsMax && !(last && enough(last)); read++) {
+      const next = await this.read(asVersion((last ?? from).version + 1), options);
+      if (!next) break;
+      last = next;
+    }
+    return await this.#verify(from, last, options);
+  }
+
   /** Jumps to the newest version: after a lost commit, walking through every version would lose again. */
   async jump(options?: CallOptions): Promise<Manifest> {
     const from = this.#newest;
@@ -113,8 +139,14 @@ export class Head {
 
   /** Goes from a verified manifest to the version `to`, or stays when there is none, after a look either way. */
   async #step(from: Manifest, to: Version | undefined, options?: CallOptions): Promise<Manifest> {
-    const next = to === undefined ? undefined : await this.read(to, options);
+    return await this.#verify(from, to === undefined ? undefined : await this.read(to, options), options);
+  }
+
+  /** What a look, begun after `next` was read or found absent, says of it. */
+  async #verify(from: Manifest, next: Manifest | undefined, options?: CallOptions): Promise<Manifest> {
+    const begun = this.#env.monotonic();
     const upTo = await this.boundary.look(options);
+    this.#roundTrip?.guess(this.#env.monotonic() - begun);
     if (next && upTo < next.version) return this.#adopt(next);
     // An absent name proves nothing once the boundary has come this far: it may have been deleted.
     if (next || (upTo > 0 && upTo >= from.version)) return await this.load(options);

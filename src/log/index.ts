@@ -10,21 +10,31 @@ export { BoundaryChain } from "./boundary-chain.js";
 export type { Attempt, AttemptOutcome, Change, CommitOptions } from "./commit.js";
 export { Draft } from "./draft.js";
 export { Head } from "./head.js";
-export { type Intents, listIntents, publishIntents, spentIntents } from "./intents.js";
+export {
+  type Intents,
+  listIntents,
+  noIntents,
+  publishIntents,
+  publishLeaving,
+  spentIntents,
+  stageIntents,
+} from "./intents.js";
 export { deletedError, lifeStore } from "./life.js";
-export { type BatchesResult, Log, type LogParts, type Opening } from "./log.js";
-export type { Takeover } from "./opener.js";
+export { type BatchesOptions, type BatchesResult, Log, type LogParts } from "./log.js";
+export { RoundTrip } from "./round-trip.js";
 export { defaultSilence, type SilencePolicy } from "./silent.js";
-export { spreadMs } from "./spread.js";
 export {
   type BatchVerdict,
+  closedError,
   firstOwnStep,
   type Holder,
   holds,
   laneAheadMax,
   laneNumber,
   laneSeqAt,
+  type SilentFinding,
   seqInLog,
+  stageOpening,
 } from "./stage.js";
 export {
   checkpointGroupsMax,

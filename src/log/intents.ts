@@ -1,13 +1,17 @@
 /** Finding and carrying intents: anyone may commit anyone's uploaded batches, because a merge is a union by producer state. */
 import { isBatchWeaveError } from "../errors.js";
 import {
+  asEpoch,
   batchIntents,
   type Descriptor,
   entryBytes,
+  hasLeft,
   type Intent,
   intentPrefix,
   intentShard,
   intentShards,
+  type LeavingIntent,
+  leavingIntentKey,
   type NamespaceSpec,
   type OpeningIntent,
   type ProducerState,
@@ -16,7 +20,7 @@ import {
 } from "../format/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
 import type { Draft } from "./draft.js";
-import { holds, type SilentFinding, stageBatches, stageOpening } from "./stage.js";
+import { type Holder, holds, type SilentFinding, stageBatches, stageLeaving, stageOpening } from "./stage.js";
 
 /** Keys on one page of a LIST. */
 const pageKeys = 1_000;
@@ -27,6 +31,7 @@ export interface Intents {
   /** Per producer incarnation, in seq order. */
   readonly batches: ReadonlyMap<string, readonly Descriptor[]>;
   readonly openings: readonly OpeningIntent[];
+  readonly leavings: readonly LeavingIntent[];
   /** Every key, with what it says, for removing the spent ones. */
   readonly keys: ReadonlyMap<string, Intent>;
   /** Keys that say nothing to us: damaged, or left by a namespace that was here before. Reclaim deletes them. */
@@ -35,7 +40,14 @@ export interface Intents {
   readonly many: boolean;
 }
 
-export const noIntents: Intents = { batches: new Map(), openings: [], keys: new Map(), unreadable: [], many: false };
+export const noIntents: Intents = {
+  batches: new Map(),
+  openings: [],
+  leavings: [],
+  keys: new Map(),
+  unreadable: [],
+  many: false,
+};
 
 /** Options of {@link listIntents}. */
 export interface ListIntentsOptions extends CallOptions {
@@ -52,6 +64,7 @@ export async function listIntents(
   const keys = new Map<string, Intent>();
   const batches = new Map<string, Descriptor[]>();
   const openings: OpeningIntent[] = [];
+  const leavings: LeavingIntent[] = [];
   const unreadable: string[] = [];
   const listed = last.many ? await listShards(store, { signal }) : await listKeys(store, { signal });
   for (const { key } of listed) {
@@ -65,6 +78,10 @@ export async function listIntents(
       openings.push(intent.opening);
       continue;
     }
+    if (intent.kind === "leaving") {
+      leavings.push(intent.leaving);
+      continue;
+    }
     const { producer, epoch, incarnation } = intent.batches[0];
     const owner = `${producer}/${epoch}/${incarnation}`;
     const list = batches.get(owner);
@@ -72,7 +89,7 @@ export async function listIntents(
     else batches.set(owner, [...intent.batches]);
   }
   for (const list of batches.values()) list.sort((a, b) => a.seq - b.seq || b.attempt - a.attempt);
-  return { batches, openings, keys, unreadable, many: listed.length > pageKeys };
+  return { batches, openings, leavings, keys, unreadable, many: listed.length > pageKeys };
 }
 
 type Keys = readonly { readonly key: string }[];
@@ -112,7 +129,18 @@ export async function publishIntents(
   return unnamed.length === 0;
 }
 
-/** Stages what may be carried; returns how many batches and openings. Whatever does not fit is its owner's business. */
+/** Says that a producer's holder closed it, for whoever commits next to write down. */
+export async function publishLeaving(
+  store: ObjectStore,
+  namespace: string,
+  { producer, epoch, incarnation }: Holder,
+  options?: CallOptions,
+): Promise<void> {
+  const key = leavingIntentKey(namespace, { producer, epoch: asEpoch(epoch), incarnation });
+  await store.put(key, new Uint8Array(0), { ...options, hint: true });
+}
+
+/** Stages what may be carried; returns how many batches, openings and leavings. Whatever does not fit is its owner's business. */
 export function stageIntents(
   draft: Draft,
   spec: NamespaceSpec,
@@ -122,6 +150,7 @@ export function stageIntents(
   let carried = 0;
   for (const opening of intents.openings) if (stageOpeningIntent(draft, opening, silent)) carried++;
   for (const batches of intents.batches.values()) carried += stageCarried(draft, spec, batches);
+  for (const leaving of intents.leavings) if (stageLeaving(draft, leaving)) carried++;
   return carried;
 }
 
@@ -178,6 +207,10 @@ function isSpent(intent: Intent, producers: ReadonlyMap<string, ProducerState>):
   if (intent.kind === "opening") {
     const { producer, before } = intent.opening;
     return (producers.get(producer)?.epoch ?? 0) > before;
+  }
+  if (intent.kind === "leaving") {
+    const state = producers.get(intent.leaving.producer);
+    return state !== undefined && (state.epoch > intent.leaving.epoch || hasLeft(state));
   }
   const [first] = intent.batches;
   const state = producers.get(first.producer);

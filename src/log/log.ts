@@ -26,8 +26,8 @@ import { type Attempt, type Change, type CommitOptions, Committer } from "./comm
 import { Head } from "./head.js";
 import { type Intents, noIntents, stageIntents } from "./intents.js";
 import { lifeStore } from "./life.js";
-import { Opener, type Takeover } from "./opener.js";
 import { Presence } from "./presence.js";
+import { RoundTrip } from "./round-trip.js";
 import {
   defaultSilence,
   findSilent,
@@ -44,6 +44,7 @@ import {
   type SilentFinding,
   stageBatches,
   stageClosing,
+  stageLeaving,
   stageReturn,
 } from "./stage.js";
 import { type BatchPlace, type OpenOrigin, StepIndex } from "./step-index.js";
@@ -73,11 +74,12 @@ export interface BatchesResult {
   readonly carried: number;
 }
 
-/** An opened producer: what it holds and where it goes on. */
-export interface Opening {
-  readonly holder: Holder;
-  readonly state: ProducerState;
-  readonly resumePoint: unknown;
+/** How a producer's batches are to be committed. */
+export interface BatchesOptions extends CommitOptions {
+  /** `carrier`: goes on committing for everybody; `own`: commits for itself; `leave`: this is its last, and its state says so. Default `own`. */
+  readonly kind?: "carrier" | "own" | "leave" | undefined;
+  /** What others announced. */
+  readonly intents?: Intents | undefined;
 }
 
 /** One process's view of one namespace. */
@@ -92,6 +94,8 @@ export class Log {
   readonly index: StepIndex;
   /** Whether `namespace.json` is still this one's. */
   readonly presence: Presence;
+  /** How long this store takes for a small write. */
+  readonly roundTrip: RoundTrip = new RoundTrip();
   readonly #committer: Committer;
   readonly #silence: SilencePolicy;
 
@@ -100,10 +104,10 @@ export class Log {
     this.store = lifeStore(parts.store, parts.spec);
     this.env = parts.env;
     this.spec = parts.spec;
-    this.head = new Head(this.store, parts.env, parts.spec, parts.decode);
+    this.head = new Head(this.store, parts.env, parts.spec, { decode: parts.decode, roundTrip: this.roundTrip });
     this.index = new StepIndex(this.store, parts.spec, parts.openOrigin);
     this.presence = new Presence(parts.store, parts.env, this.head, parts.spec, parts.specReadAtMs);
-    this.#committer = new Committer(this.store, parts.env, this.head, this.presence);
+    this.#committer = new Committer(this.store, parts.env, this.head, this.presence, this.roundTrip);
     this.#silence = parts.silence ?? defaultSilence;
   }
 
@@ -117,6 +121,11 @@ export class Log {
     return this.#committer.commit(change, options);
   }
 
+  /** One attempt at any change: lost or unsettled, the caller decides when to try again. */
+  attempt<P, R>(change: Change<P, R>, options?: CommitOptions): Promise<Attempt<R>> {
+    return this.#committer.attempt(change, options);
+  }
+
   /**
    * One attempt at committing a producer's uploaded batches and, with `intents`, everybody else's. `result.verdicts` are the own
    * batches' in order, `result.carried` counts what was carried for others.
@@ -124,26 +133,26 @@ export class Log {
   attemptBatches(
     holder: Holder,
     batches: readonly Descriptor[],
-    options?: CommitOptions,
-    intents: Intents = noIntents,
+    options: BatchesOptions = {},
   ): Promise<Attempt<BatchesResult>> {
-    return this.#committer.attempt(this.#batchesChange(holder, batches, intents), options);
+    return this.#committer.attempt(this.#batchesChange(holder, batches, options), options);
   }
 
   #batchesChange(
     holder: Holder,
     batches: readonly Descriptor[],
-    intents: Intents,
+    { kind = "own", intents = noIntents }: BatchesOptions,
   ): Change<BatchesFindings, BatchesResult> {
     return {
       by: holder.producer,
+      kind,
       prepare: async (base, options) => {
         const absent = [holder.producer, ...intents.openings.map((o) => o.producer)].filter(
           (id) => !base.producers.has(id),
         );
         const [silence, ...found] = await Promise.all([
           this.#lookUpSilence(base, options),
-          ...absent.map((id) => this.#findSilent(base, id, options)),
+          ...absent.map((id) => this.findSilent(base, id, options)),
         ]);
         return {
           silence,
@@ -155,19 +164,21 @@ export class Log {
         const returned = batches.length > 0 && stageReturn(draft, holder, returning.get(holder.producer));
         const verdicts = batches.length > 0 ? stageBatches(draft, this.spec, holder, batches) : [];
         const carried = stageIntents(draft, this.spec, intents, returning);
-        const done = carried === 0 && !returned && !verdicts.includes("staged");
+        const left = kind === "leave" && stageLeaving(draft, holder);
+        const done = carried === 0 && !returned && !left && !verdicts.includes("staged");
         if (!done) stageSilence(draft, silence);
         return { done, result: { verdicts, carried } };
       },
     };
   }
 
-  #findSilent(base: Manifest, id: string, options?: CallOptions): Promise<SilentFinding | undefined> {
+  /** A producer's state in the sealed tables of `base`, if it is there. */
+  findSilent(base: Manifest, id: string, options?: CallOptions): Promise<SilentFinding | undefined> {
     return findSilent(base, id, (ref) => this.readTable(ref, options));
   }
 
   async #stateInTable(base: Manifest, { producer }: Holder, options: CallOptions): Promise<ProducerState | undefined> {
-    const silent = await this.#findSilent(base, producer, options);
+    const silent = await this.findSilent(base, producer, options);
     return silent && { ...silent.state, resume: { kind: "table", table: silent.table } };
   }
 
@@ -176,24 +187,12 @@ export class Log {
     return lookUpSilence(base, this.#silence, readTable, (id, state) => this.readResumePoint(id, state, options));
   }
 
-  /**
-   * Opens a producer id: commits the next epoch with this incarnation, fencing whoever held it, and reads the resume point as of
-   * the version that committed the opening. `takeover`: see {@link Takeover}.
-   */
-  async open(id: string, options: CallOptions & { takeover?: Takeover | undefined } = {}): Promise<Opening> {
-    const incarnation = this.env.id();
-    const manifest = await new Opener(this, this.#committer, id, incarnation, options.takeover ?? true).open(options);
-    const state = manifest.producers.get(id) as ProducerState;
-    const holder: Holder = { producer: id, epoch: state.epoch, incarnation };
-    return { holder, ...(await this.#resume(holder, state, options)) };
-  }
-
   /** Where a producer stands, without opening it; undefined when there is none of this id. A moment later it may have moved on. */
   async peek(id: string, options: CallOptions = {}): Promise<{ seq: number; resumePoint: unknown } | undefined> {
     for (let attempt = 0; ; attempt++) {
       const head = await this.head.jump(options);
       const state = head.producers.get(id);
-      const silent = state ? undefined : await this.#findSilent(head, id, options);
+      const silent = state ? undefined : await this.findSilent(head, id, options);
       if (silent) {
         const { resumePoint } = (await this.readTable(silent.table, options)).get(id) ?? {};
         return { seq: silent.state.seq, resumePoint };
@@ -208,11 +207,14 @@ export class Log {
     }
   }
 
-  /** If the resume point is gone by now, the state moved on without us or the head names another place for it. */
-  async #resume(
+  /**
+   * Where an opened producer goes on: its resume point as of the version that committed its opening. If that is gone by now, the state moved on
+   * without us or the head names another place for it.
+   */
+  async resume(
     holder: Holder,
     opened: ProducerState,
-    options: CallOptions,
+    options: CallOptions = {},
   ): Promise<{ state: ProducerState; resumePoint: unknown }> {
     let state = opened;
     for (let attempt = 0; ; attempt++) {
@@ -233,6 +235,7 @@ export class Log {
     const { manifest } = await this.commit<undefined, boolean>(
       {
         by: "close log",
+        kind: "close",
         stage: (draft) => {
           const done = stageClosing(draft, options.dropWaiting === true);
           return { done, result: done };

@@ -6,6 +6,7 @@ import {
   asStep,
   batchStem,
   type Descriptor,
+  hasLeft,
   type Manifest,
   type NamespaceSpec,
   type NodeRef,
@@ -27,7 +28,7 @@ export type BatchVerdict =
   | "expired"
   /** Its lane is too far ahead; try again later. */
   | "ahead"
-  /** A batch before it could not be staged. */
+  /** A batch before it could not be staged; its own upload is still good. */
   | "blocked";
 
 /** Who a batch must belong to. */
@@ -77,7 +78,7 @@ export function stageBatches(
   let blocked = false;
   try {
     for (const batch of batches) {
-      const verdict: BatchVerdict = blocked ? "blocked" : stageBatch(draft, spec, sequence, batch);
+      const verdict: BatchVerdict = blocked ? blockedVerdict(draft, batch) : stageBatch(draft, spec, sequence, batch);
       verdicts.push(verdict);
       blocked ||= verdict !== "staged" && verdict !== "in";
     }
@@ -85,6 +86,11 @@ export function stageBatches(
     sequence.finish();
   }
   return verdicts;
+}
+
+/** A reclaim passes a whole backlog at once: all of it must be uploaded again now, not each when it is its turn. */
+function blockedVerdict(draft: Draft, batch: Descriptor): BatchVerdict {
+  return batch.base < draft.base.orphanCutoff ? "expired" : "blocked";
 }
 
 /** Where a producer is while its batches are staged. Its state is made once, after the last of them: a backlog has hundreds. */
@@ -270,6 +276,14 @@ export function stageOpening(
     ...(before?.rest ? { rest: before.rest } : {}),
   });
   return false;
+}
+
+/** The holder closed its producer and carries for nobody any more. False: it is written down already, or another holds the id. */
+export function stageLeaving(draft: Draft, holder: Holder): boolean {
+  const state = draft.producers.get(holder.producer);
+  if (!state || !holds(state, holder) || hasLeft(state)) return false;
+  draft.producers.set(holder.producer, { ...state, at: draft.version, left: state.epoch });
+  return true;
 }
 
 /** Closes the log at its end. Lanes: refused while batches wait above a missing step, unless they are dropped by name. */

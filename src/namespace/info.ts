@@ -4,6 +4,13 @@ import { type LiveCheckpoint, liveCheckpoints, reclaimWarning } from "../lifecyc
 import { firstOwnStep, type Log, listIntents, seqInLog } from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
 
+/** A version's commit: who made it, what for (undefined in old logs), and when, by its maker's clock. */
+export interface LastCommit {
+  readonly by: string;
+  readonly kind: string | undefined;
+  readonly timeMs: number;
+}
+
 /** One producer as the newest manifest knows it. */
 export interface ProducerInfo {
   readonly id: string;
@@ -13,7 +20,7 @@ export interface ProducerInfo {
   /** Version of the manifest in which it last changed. */
   readonly version: number;
   /** With detail: who made that version (another producer, when the batches were carried) and when; undefined when it is reclaimed. */
-  readonly lastCommit?: { readonly by: string; readonly timeMs: number } | undefined;
+  readonly lastCommit?: LastCommit | undefined;
   /** With detail: batches that are uploaded and announced, and not committed yet. */
   readonly pending?: number | undefined;
 }
@@ -36,7 +43,7 @@ export interface NamespaceInfo {
   readonly closed: boolean;
   /** `[trim, end)` can be read. */
   readonly steps: { readonly trim: number; readonly end: number };
-  readonly lastCommit: { readonly by: string; readonly timeMs: number };
+  readonly lastCommit: LastCommit;
   /** Producers that are inline in the manifest, the one that changed last first. */
   readonly producers: readonly ProducerInfo[];
   /** Sealed tables that hold the producers which have long been silent. */
@@ -81,7 +88,7 @@ export async function readInfo(uri: string, log: Log, options: InfoOptions = {})
     version: manifest.version,
     closed: manifest.closed,
     steps: manifest.steps,
-    lastCommit: { by: manifest.commit.by, timeMs: manifest.commit.time },
+    lastCommit: lastCommit(manifest.commit),
     producers: options.detail ? await withDetail(log, producers, options) : producers,
     silentTables: manifest.tables.length,
     waiting: waitingOf(log, manifest),
@@ -107,6 +114,10 @@ function originsOf({ fork }: NamespaceSpec): NamespaceInfo["origins"] {
   }));
 }
 
+function lastCommit({ by, kind, time }: Manifest["commit"]): LastCommit {
+  return { by, kind, timeMs: time };
+}
+
 /** Nothing is decided by this: manifests are read without being verified, and intents are hints. */
 async function withDetail(
   log: Log,
@@ -122,7 +133,7 @@ async function withDetail(
       ).size;
       if (i >= detailMax) return { ...producer, pending };
       const commit = (await log.head.read(asVersion(producer.version), { signal }))?.commit;
-      return { ...producer, pending, lastCommit: commit && { by: commit.by, timeMs: commit.time } };
+      return { ...producer, pending, lastCommit: commit && lastCommit(commit) };
     }),
   );
 }

@@ -1,6 +1,12 @@
 /** A namespace handle: the log of batches behind one URI, and what users do with it. */
 import { strict as assert } from "node:assert";
-import { type CadenceSettings, createPublisher, type PublisherObserver } from "../cadence/index.js";
+import {
+  type CadenceSettings,
+  createPublisher,
+  openProducer,
+  type PublisherObserver,
+  type Takeover,
+} from "../cadence/index.js";
 import { type Consumer, type ConsumerSettings, type JobEnvironment, openConsumer } from "../consumer/index.js";
 import { assertName, type Cursor, type Grid, type LineageSample, type Manifest, type Order } from "../format/index.js";
 import {
@@ -34,7 +40,7 @@ import {
   type VerifySettings,
   verifyLog,
 } from "../lifecycle/index.js";
-import { firstOwnStep, type Log, laneNumber, type Takeover } from "../log/index.js";
+import { firstOwnStep, type Log, laneNumber } from "../log/index.js";
 import type { Metrics } from "../observe/index.js";
 import { Producer, type ProducerObserver, type ProducerSettings } from "../producer/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
@@ -149,7 +155,7 @@ export class Namespace {
     assertName(id, "Producer id");
     const { order } = this.#log.spec;
     if (order.kind === "lanes") laneNumber(id, order.lanes);
-    const opening = await this.#log.open(id, { signal, takeover });
+    const opening = await openProducer(this.#log, id, { signal, takeover });
     const publisher = createPublisher(this.#log, cadence, this.#publisherMetrics());
     const gate = lagGate(this.#log, lag, lagMetrics(this.metrics, id, onLagWait));
     return new Producer({ log: this.#log, opening, publisher, observer: this.#producerMetrics(), gate }, settings);

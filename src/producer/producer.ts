@@ -1,7 +1,7 @@
 /** The producer: buffer -> encode -> put -> stage -> commit, exactly once. */
 
 import { setMaxListeners } from "node:events";
-import type { Outbox, Publisher } from "../cadence/index.js";
+import type { Opening, Outbox, Publisher } from "../cadence/index.js";
 import { onAbort } from "../env/index.js";
 import { BatchWeaveError } from "../errors.js";
 import {
@@ -12,7 +12,7 @@ import {
   type SliceEncoding,
   sliceBytesMax,
 } from "../format/index.js";
-import { type Holder, holds, type Log, type Opening, seqInLog } from "../log/index.js";
+import { type Holder, holds, type Log, seqInLog } from "../log/index.js";
 import { assertBatch, type BatchSlices, checkResumePoint, flattenSlices } from "./batch-input.js";
 import { Upload } from "./upload.js";
 
@@ -49,7 +49,10 @@ export interface AppendOptions {
 /** A batch that was accepted. */
 export interface Ticket {
   readonly seq: number;
-  /** Resolves when the batch is in the log. Rejects when it is not known to be: open again to find out. */
+  /**
+   * Resolves when the batch is in the log. Rejects when it is not known to be: open again to find out. Asking for it makes the producer look for
+   * the batch soon after its commit is expected, which costs two or three requests; one whose tickets nobody asks for looks at leisure.
+   */
   readonly committed: Promise<{ readonly seq: number; readonly version: number }>;
 }
 
@@ -67,6 +70,7 @@ interface Entry {
   readonly resolve: (value: { seq: number; version: number }) => void;
   readonly reject: (error: unknown) => void;
   uploaded: boolean;
+  isAwaited: boolean;
 }
 
 /** Longest time that appends keep the process busy in one go. */
@@ -100,6 +104,7 @@ export class Producer implements AsyncDisposable {
   readonly #observer: ProducerObserver;
   readonly #gate: Gate | undefined;
   readonly #settings: { readonly [K in keyof ProducerSettings]-?: NonNullable<ProducerSettings[K]> };
+  readonly #outbox: Outbox;
   readonly #entries = new Map<number, Entry>();
   readonly #stop = new AbortController();
   readonly #changed = new Set<() => void>();
@@ -107,6 +112,8 @@ export class Producer implements AsyncDisposable {
   #nextSeq: number;
   #bufferedBytes = 0;
   #uploading = 0;
+  /** Batches whose tickets somebody asked for. */
+  #awaited = 0;
   #queue: Entry[] = [];
   #failure: { error: unknown; reported: boolean } | undefined;
   #closed = false;
@@ -135,7 +142,8 @@ export class Producer implements AsyncDisposable {
       extentBytesMax: Math.min(settings.extentBytesMax ?? 536_870_912, sliceBytesMax),
       encoding: settings.encoding ?? "none",
     };
-    this.#running = this.#publisher.run(this.#outbox(), this.#stop.signal).catch((error) => this.#fail(error));
+    this.#outbox = this.#makeOutbox();
+    this.#running = this.#publisher.run(this.#outbox, this.#stop.signal).catch((error) => this.#fail(error));
   }
 
   /** The seq the next batch gets; everything below was accepted (or committed before this producer was opened). */
@@ -208,6 +216,7 @@ export class Producer implements AsyncDisposable {
       this.#closed = true;
       this.#stop.abort(new BatchWeaveError("INVALID_ARGUMENT", `Producer ${this.id} is closed.`));
       await this.#running;
+      if (!this.#failure) await this.#publisher.leave(this.#outbox);
     }
   }
 
@@ -225,11 +234,26 @@ export class Producer implements AsyncDisposable {
     });
     // Nobody has to look at a ticket; flush and append throw the failure too.
     committed.catch(() => {});
-    const entry: Entry = { upload, bytes, acceptedAtMs: this.#log.env.monotonic(), ...settle, uploaded: false };
+    const entry: Entry = {
+      upload,
+      bytes,
+      acceptedAtMs: this.#log.env.monotonic(),
+      ...settle,
+      uploaded: false,
+      isAwaited: false,
+    };
     this.#entries.set(seq, entry);
     this.#bufferedBytes += bytes;
     this.#observer.onAccept?.({ seq, bytes });
-    return { entry, ticket: { seq, committed } };
+    const beAwaited = (): void => this.#beAwaited(seq, entry);
+    const ticket: Ticket = {
+      seq,
+      get committed() {
+        beAwaited();
+        return committed;
+      },
+    };
+    return { entry, ticket };
   }
 
   async #appendStream(
@@ -342,6 +366,14 @@ export class Producer implements AsyncDisposable {
     this.#publisher.nudge([...this.#hurries].some((hurry) => hurry()));
   }
 
+  /** Somebody asks for a ticket. */
+  #beAwaited(seq: number, entry: Entry): void {
+    if (entry.isAwaited || !this.#entries.has(seq)) return;
+    entry.isAwaited = true;
+    this.#awaited++;
+    if (entry.uploaded) this.#nudge();
+  }
+
   /** Whether every batch below `seq` is uploaded. */
   #isUploaded(seq: number): boolean {
     for (const [at, { uploaded }] of this.#entries) {
@@ -356,7 +388,7 @@ export class Producer implements AsyncDisposable {
     return this.#entries.keys().next().value ?? this.#nextSeq;
   }
 
-  #outbox(): Outbox {
+  #makeOutbox(): Outbox {
     return {
       holder: this.#holder,
       pending: () => {
@@ -367,6 +399,14 @@ export class Producer implements AsyncDisposable {
           ready.push(entry.upload.descriptor);
         }
         return ready;
+      },
+      isAwaited: () => {
+        if (this.#awaited === 0) return false;
+        for (const entry of this.#entries.values()) {
+          if (!entry.uploaded) return false;
+          if (entry.isAwaited) return true;
+        }
+        return false;
       },
       settle: (manifest) => this.#settle(manifest),
       expire: (batches) => {
@@ -394,6 +434,7 @@ export class Producer implements AsyncDisposable {
       if (seq >= next) break;
       this.#entries.delete(seq);
       this.#bufferedBytes -= entry.bytes;
+      if (entry.isAwaited) this.#awaited--;
       entry.upload.release();
       entry.resolve({ seq, version: manifest.version });
       this.#observer.onCommit?.({

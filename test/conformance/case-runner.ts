@@ -36,6 +36,7 @@ import {
   genesisManifest,
   joinRows,
   joinTensors,
+  leavingIntentKey,
   namespaceKey,
   type OpeningIntent,
   openingIntentKey,
@@ -46,8 +47,15 @@ import {
 import { translateCursor } from "../../src/lifecycle/index.js";
 import { Draft } from "../../src/log/draft.js";
 import { Log, newestFirst, stageCheckpoint, stageRelease, stageSettings } from "../../src/log/index.js";
-import { type Intents, stageIntents } from "../../src/log/intents.js";
-import { type SilentFinding, stageBatches, stageClosing, stageOpening, stageReturn } from "../../src/log/stage.js";
+import { type Intents, noIntents, stageIntents } from "../../src/log/intents.js";
+import {
+  type SilentFinding,
+  stageBatches,
+  stageClosing,
+  stageLeaving,
+  stageOpening,
+  stageReturn,
+} from "../../src/log/stage.js";
 import { MemoryStore, type ObjectStore } from "../../src/store/index.js";
 
 type Json = ReturnType<typeof JSON.parse>;
@@ -148,6 +156,7 @@ function intent(c: ConformanceCase): Json {
   const found = parseIntentKey(c["namespace"], c["key"]);
   if (!found) return null;
   if (found.kind === "opening") return { opening: found.opening, key: openingIntentKey(c["namespace"], found.opening) };
+  if (found.kind === "leaving") return { leaving: found.leaving, key: leavingIntentKey(c["namespace"], found.leaving) };
   return { batches: found.batches.map(encodeDescriptor), keys: batchIntents(c["namespace"], found.batches).keys };
 }
 
@@ -166,6 +175,7 @@ const changes: Record<string, (draft: Draft, c: Json, spec: Log["spec"]) => Stag
     return { done: !returned && !verdicts.includes("staged"), result: verdicts };
   },
   open: (draft, c) => ({ done: stageOpening(draft, c.producer, c.incarnation, silentOf(c.silent)), result: null }),
+  leave: (draft, c) => ({ done: !stageLeaving(draft, c.holder), result: null }),
   close: (draft, c) => ({ done: stageClosing(draft, c.dropWaiting), result: null }),
   checkpoint: (draft, c, spec) => ({ done: stageCheckpoint(draft, spec.grid.rows, c), result: null }),
   maxLag: (draft, c) => ({ done: stageSettings(draft, { maxLag: c.maxLag }), result: null }),
@@ -178,7 +188,7 @@ const changes: Record<string, (draft: Draft, c: Json, spec: Log["spec"]) => Stag
       batches.set(owner, [...(batches.get(owner) ?? []), d]);
     }
     for (const list of batches.values()) list.sort((a, b) => a.seq - b.seq || b.attempt - a.attempt);
-    const intents: Intents = { batches, openings, keys: new Map(), unreadable: [], many: false } as Intents;
+    const intents: Intents = { ...noIntents, batches, openings, leavings: c.leavings ?? [] };
     const silent = Object.entries(c.silent ?? {}).map(([id, value]) => [id, silentOf(value)] as const);
     const carried = stageIntents(draft, spec, intents, new Map(silent as [string, SilentFinding][]));
     return { done: carried === 0, result: carried };

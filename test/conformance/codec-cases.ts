@@ -10,6 +10,7 @@ import {
   encodeLineage,
   encodeNamespace,
   encodeSafetensors,
+  leavingIntentKey,
   makeCursor,
   type NamespaceSpec,
   openingIntentKey,
@@ -410,8 +411,10 @@ function intentCases(): ConformanceCase[] {
   // Under a right checksum, whatever it says.
   const named = (name: string): string => `intent/0/${name}-${crcText(crc32(Buffer.from(`${uuid}/${name}`)))}`;
   const opening = openingIntentKey(uuid, { producer: "p-1", before: asEpoch(4), incarnation: "0123456789ab" });
+  const leaving = leavingIntentKey(uuid, { producer: "p-1", epoch: asEpoch(4), incarnation: "0123456789ab" });
   const keys = {
     "a batch of two extents": key,
+    "a producer that closed": leaving,
     "three in a row": batchIntents(uuid, run).keys[0] as string,
     "a field left out of the first": named("p-1-0-0123456789ab0-7-2..121.5"),
     "a field left out of an extent that the batch before has not": named(

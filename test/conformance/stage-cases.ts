@@ -22,7 +22,10 @@ function baseOf(change: object = {}, seq = 3, tailStart = 0): { version: number;
     tail: { start: tailStart, batches: Array.from({ length: seq }, (_, i) => batch(i)) },
     steps: { trim: 0, end: tailStart + seq },
     waiting: undefined,
-    producers: { p: [1, incarnation, seq, 8, [4, 0, 0, 249, 1000 + seq - 1], "kept"], q: [5, "0123456789aq", 2, 4, 0] },
+    producers: {
+      p: [1, incarnation, seq, 8, [4, 0, 0, 249, 1000 + seq - 1], 0, "kept"],
+      q: [5, "0123456789aq", 2, 4, 0],
+    },
     tables: [],
     ...change,
   });
@@ -50,6 +53,11 @@ function batchChanges(): ConformanceCase[] {
     of("in with other content", [batch(2, { check: 7 })]),
     of("a gap", [batch(4)]),
     of("below the cutoff", [batch(3, { base: 2 }), batch(4)], baseOf({ orphanCutoff: 3 })),
+    of(
+      "a backlog below the cutoff, and one above",
+      [batch(3, { base: 2 }), batch(4, { base: 2 }), batch(5)],
+      baseOf({ orphanCutoff: 3 }),
+    ),
     of("another attempt of it", [batch(3, { base: 9, attempt: 2 })]),
     of("closed", [batch(3)], baseOf({ closed: true })),
     of("closed, but in", [batch(2)], baseOf({ closed: true })),
@@ -75,6 +83,7 @@ function batchChanges(): ConformanceCase[] {
     }),
     of("a starving step goes when the end moves", [batch(3)], baseOf({ starving: 3 })),
     of("first commit on the genesis", [batch(0)], null),
+    { ...of("the kind of a commit is written down", [batch(3)]), stamp: { ...stamp, kind: "carrier" } },
   ];
 }
 
@@ -141,6 +150,9 @@ function producerChanges(): ConformanceCase[] {
     ...more,
   });
   const opening = (producer: string, before: number): object => ({ producer, before, incarnation: "aaaaaaaaaaaa" });
+  const left = {
+    producers: { p: [1, incarnation, 3, 8, [4, 0, 0, 249, 1002], 1], q: [5, "0123456789aq", 2, 4, 0, 4, "kept"] },
+  };
   const intents = (batches: unknown[], openings: unknown[] = [], more: object = {}): object => ({
     kind: "intents",
     batches,
@@ -159,6 +171,20 @@ function producerChanges(): ConformanceCase[] {
       baseOf({ tables: [reference] }),
     ),
     of("open: on a closed log", open("p"), baseOf({ closed: true })),
+    of("leave: the holder", { kind: "leave", holder }),
+    of("leave: again", { kind: "leave", holder }, baseOf(left)),
+    of("leave: a former holder", { kind: "leave", holder: { ...holder, epoch: 4 } }),
+    of(
+      "leave: one whose former holder left",
+      { kind: "leave", holder: { producer: "q", epoch: 5, incarnation: "0123456789aq" } },
+      baseOf(left),
+    ),
+    of("open: one that left", open("p"), baseOf(left)),
+    of("leave: carried after its last batch", intents([batch(3)], [], { leavings: [holder] })),
+    of(
+      "leave: of a fenced incarnation, not carried",
+      intents([], [], { leavings: [{ ...holder, incarnation: "aaaaaaaaaaaa" }] }),
+    ),
     of("maxLag: set where other settings are", { kind: "maxLag", maxLag: 7 }, baseOf({ settings: { colour: "red" } })),
     of("maxLag: set where none are", { kind: "maxLag", maxLag: 7 }, baseOf({ settings: undefined })),
     of("maxLag: the same", { kind: "maxLag", maxLag: 100 }),

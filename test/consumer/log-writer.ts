@@ -1,4 +1,5 @@
 /** Writes batches the way a producer does, without one: upload the objects, then commit their descriptors. */
+import { openProducer } from "../../src/cadence/index.js";
 import type { Env } from "../../src/env/index.js";
 import {
   asStep,
@@ -56,7 +57,7 @@ export class LogWriter {
   /** A committer looks now and then whether its namespace is still there. */
   async #open(): Promise<Holder> {
     await this.log.store.put(namespaceKey, encodeNamespace(this.log.spec));
-    return (await this.log.open(this.#producer)).holder;
+    return (await openProducer(this.log, this.#producer)).holder;
   }
 
   /** Appends the batch that will be `step`, and returns its keys. */
@@ -101,6 +102,7 @@ export async function commitTrim(log: Log, step: number): Promise<void> {
   await log.commit(
     {
       by: "trim",
+      kind: "own",
       stage: (draft) => {
         draft.trim = asStep(step);
         return { done: false, result: undefined };

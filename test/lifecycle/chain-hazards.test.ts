@@ -2,7 +2,9 @@
  * Property: whatever a reclaimer, a zombie or a lost answer does to the chain, a batch is in the log once and only verified state concludes
  * anything. Method: step in at the exact call where the hazard strikes, with a real reclaim in between.
  */
+
 import { describe, expect, test } from "vitest";
+import { openProducer } from "../../src/cadence/index.js";
 import {
   asEpoch,
   asVersion,
@@ -205,7 +207,7 @@ describe("hazard 47 and 54: intents of zombies, and poisoned ones", () => {
     await helper.open();
     const own = await helper.upload();
     const intents = await listIntents(log.store, uuid);
-    const { result } = await helper.log.attemptBatches(helper.holder as Holder, [own], { fresh: true }, intents);
+    const { result } = await helper.log.attemptBatches(helper.holder as Holder, [own], { fresh: true, intents });
     expect(result).toMatchObject({ verdicts: ["staged"], carried: 1 });
     const fresh = world.open(uri, log.spec);
     expect(await occurrences(fresh, "good", 0)).toBe(1);
@@ -252,7 +254,7 @@ describe("hazard 51: a silent producer's state is moved out while it returns", (
       for (const writer of returning) {
         expect(writer.seq).toBe(2);
         await writer.write(1);
-        const opened = await world.open(uri, made.spec).open(writer.id);
+        const opened = await openProducer(world.open(uri, made.spec), writer.id);
         expect([opened.state.seq, opened.resumePoint]).toEqual([3, { after: 2 }]);
       }
       await readAll(world.open(uri, made.spec));

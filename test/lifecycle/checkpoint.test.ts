@@ -29,6 +29,7 @@ async function trim(log: Log): Promise<number> {
   const { manifest } = await log.commit(
     {
       by: "trim log",
+      kind: "own",
       stage: (draft) => {
         stageTrim(draft, rows);
         return { done: false, result: undefined };
@@ -99,6 +100,7 @@ describe("checkpoints", () => {
     await log.commit(
       {
         by: "fill up",
+        kind: "own",
         stage: (draft) => {
           const at = asVersion(1);
           const mark = { row: cursorAt(log, 1).row, iteration: 1, at };

@@ -98,6 +98,7 @@ describe("a forker that dies at any call", () => {
     await log.commit(
       {
         by: "as if not yet",
+        kind: "own",
         stage: (draft) => {
           const pin = draft.pins.get(spec.uuid);
           draft.pins.set(spec.uuid, { ...(pin as NonNullable<typeof pin>), confirmed: false });

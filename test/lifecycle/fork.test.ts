@@ -3,8 +3,10 @@
  * afterwards; its pins are there before it is and go when it goes. Method: several namespaces on memory stores, reclaim after everything, and a
  * store that dies at every call in turn.
  */
+
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { openProducer } from "../../src/cadence/index.js";
 import { asStep, type Manifest, makeCursor, type NamespaceSpec } from "../../src/format/index.js";
 import {
   type ForkSettings,
@@ -158,17 +160,17 @@ describe("inherited producers", () => {
     await new Writer(log, "p").write(5);
     await new Writer(log, "late").write(3);
     const atEnd = await fork(world, log, "memory:end", inherit);
-    expect(await atEnd.open("p")).toMatchObject({ state: { seq: 45, epoch: 3 }, resumePoint: { after: 44 } });
-    expect(await atEnd.open("q")).toMatchObject({ state: { seq: 10 }, resumePoint: { after: 9 } });
+    expect(await openProducer(atEnd, "p")).toMatchObject({ state: { seq: 45, epoch: 3 }, resumePoint: { after: 44 } });
+    expect(await openProducer(atEnd, "q")).toMatchObject({ state: { seq: 10 }, resumePoint: { after: 9 } });
     const early = await fork(world, log, "memory:early", { ...inherit, at: 47 });
-    expect(await early.open("p")).toMatchObject({ state: { seq: 40 }, resumePoint: { after: 39 } });
-    expect(await early.open("q")).toMatchObject({ state: { seq: 7 }, resumePoint: { after: 6 } });
-    expect((await early.open("late")).state.seq).toBe(0);
+    expect(await openProducer(early, "p")).toMatchObject({ state: { seq: 40 }, resumePoint: { after: 39 } });
+    expect(await openProducer(early, "q")).toMatchObject({ state: { seq: 7 }, resumePoint: { after: 6 } });
+    expect((await openProducer(early, "late")).state.seq).toBe(0);
     const writer = new Writer(early, "q");
     await writer.write(2);
     expect(writer.seq).toBe(9);
     const fresh = await fork(world, log, "memory:fresh", { at: 47 });
-    expect((await fresh.open("p")).state.seq).toBe(0);
+    expect((await openProducer(fresh, "p")).state.seq).toBe(0);
   });
 
   test("are refused when a resume point is gone", async () => {
@@ -180,7 +182,7 @@ describe("inherited producers", () => {
     expect((await log.head.jump()).pins.size).toBe(0);
     // p's batch 44 is above the fork step, 39 below the trim; at the end all is there.
     const whole = await fork(world, log, "memory:g", inherit);
-    expect((await whole.open("p")).resumePoint).toEqual({ after: 44 });
+    expect((await openProducer(whole, "p")).resumePoint).toEqual({ after: 44 });
   });
 
   test("of lanes count their seq from the fork's first own step", async () => {
@@ -193,7 +195,7 @@ describe("inherited producers", () => {
     const before = await texts(log);
     const forked = await fork(world, log, "memory:f", { ...inherit, at: 30 });
     for (const id of ["lane-1", "lane-0"]) {
-      const opened = await forked.open(id);
+      const opened = await openProducer(forked, id);
       expect([opened.state.seq, opened.resumePoint]).toEqual([0, { after: 14 }]);
       await new Writer(forked, id).write(10);
     }
@@ -271,6 +273,7 @@ describe("cost", () => {
       for (let done = 1; done < steps; done += 4_096)
         await log.commit({
           by: "history",
+          kind: "own",
           stage: (draft) => {
             for (let i = 0; i < Math.min(4_096, steps - done); i++) draft.push(one as never);
             return { done: false, result: undefined };

@@ -2,7 +2,9 @@
  * Property: reclaim deletes exactly what nothing live needs, in the order commit, boundary, deletes, and wherever it dies or whoever else
  * runs, a live checkpoint, a resume point and every visible step stay readable. Method: memory stores, a store that dies at every call in turn.
  */
+
 import { describe, expect, test } from "vitest";
+import { openProducer } from "../../src/cadence/index.js";
 import {
   asVersion,
   batchKey,
@@ -127,7 +129,7 @@ describe("hazard 14: producer state expired with trimmed data", () => {
     await busy.write(40);
     await registerCheckpoint(log, { id: "d", cursor: cursorAt(log, 70), keepLast: 1 });
     await reclaim(log, now);
-    const opened = await world.open(uri, log.spec).open("quiet");
+    const opened = await openProducer(world.open(uri, log.spec), "quiet");
     expect(opened.state.seq).toBe(1);
     expect(opened.resumePoint).toEqual({ after: 0 });
     // With its next batch the old one is not needed any more.
@@ -137,7 +139,7 @@ describe("hazard 14: producer state expired with trimmed data", () => {
     await busy.write(6);
     const report = await reclaim(world.open(uri, log.spec), now);
     expect(report.batches.objects).toBeGreaterThanOrEqual(1);
-    expect((await world.open(uri, log.spec).open("quiet")).resumePoint).toEqual({ after: 1 });
+    expect((await openProducer(world.open(uri, log.spec), "quiet")).resumePoint).toEqual({ after: 1 });
   });
 
   test("a silent producer's table stays while it holds the copy, and goes when nothing needs it", async () => {
@@ -151,7 +153,7 @@ describe("hazard 14: producer state expired with trimmed data", () => {
     expect(moved.tables.length).toBeGreaterThan(0);
     await registerCheckpoint(log, { id: "c", cursor: cursorAt(log, 75) });
     await reclaim(log, now);
-    const opened = await world.open(uri, log.spec).open("s3");
+    const opened = await openProducer(world.open(uri, log.spec), "s3");
     expect([opened.state.seq, opened.resumePoint]).toEqual([1, { after: 0 }]);
     // All return and go on: the table is superseded, dropped from the manifest, and deleted.
     for (let i = 0; i < 20; i++) await new Writer(world.open(uri, log.spec), `s${i}`).write(1);
@@ -159,6 +161,7 @@ describe("hazard 14: producer state expired with trimmed data", () => {
     await world.open(uri, log.spec).commit(
       {
         by: "second table",
+        kind: "own",
         stage: (draft) => {
           // Two tables, so that the older can be seen to be superseded.
           draft.tables.push(draft.tables[0] as never);
@@ -173,7 +176,7 @@ describe("hazard 14: producer state expired with trimmed data", () => {
     await new Writer(world.open(uri, log.spec), "busy").write(6);
     await reclaim(world.open(uri, log.spec), now);
     for (const table of moved.tables) expect(await keysOf(log.store, nodeRefKey(table))).toEqual([]);
-    expect((await world.open(uri, log.spec).open("s3")).resumePoint).toEqual({ after: 1 });
+    expect((await openProducer(world.open(uri, log.spec), "s3")).resumePoint).toEqual({ after: 1 });
   });
 });
 
@@ -190,7 +193,7 @@ describe("what is live for other reasons than its step", () => {
     expect((await log.head.jump()).tables.length).toBe(2);
     await registerCheckpoint(log, { id: "c", cursor: cursorAt(log, 150) });
     const look = async (id: string): Promise<unknown> => {
-      const { state, resumePoint } = await world.open(uri, made.spec).open(id);
+      const { state, resumePoint } = await openProducer(world.open(uri, made.spec), id);
       return [state.seq, resumePoint];
     };
     await reclaim(log, now);
@@ -211,7 +214,7 @@ describe("what is live for other reasons than its step", () => {
     const world = new SmallWorld();
     const log = await world.create(uri, { kind: "lanes", lanes: 2 });
     await new Writer(log, "lane-1").write(20);
-    for (let i = 0; i < 10; i++) await log.open(`lane-0`);
+    for (let i = 0; i < 10; i++) await openProducer(log, `lane-0`);
     expect((await reclaim(log, now)).cutoff.after).toBeGreaterThan(20);
     await new Writer(log, "lane-0").write(20);
     expect((await readAll(world.open(uri, log.spec))).size).toBe(40);
@@ -335,7 +338,7 @@ describe("hazard 39 and 42: a reclaimer that dies, or cannot read, at any call",
         await expect(reclaim(world.open(uri, log.spec, dying), now)).rejects.toThrow();
         // Before the commit point nothing is trimmed, after it all that is promised is there.
         expect([146, 46]).toContain((await readAll(world.open(uri, log.spec, copy))).size);
-        expect((await world.open(uri, log.spec, copy).open("p")).resumePoint).toEqual({ after: 139 });
+        expect((await openProducer(world.open(uri, log.spec, copy), "p")).resumePoint).toEqual({ after: 139 });
         await reclaim(world.open(uri, log.spec, copy), now);
         expect((await readAll(world.open(uri, log.spec, copy))).size).toBe(46);
         expect((await keysOf(copy, "batch/")).length).toBeLessThanOrEqual(expected);

@@ -1,4 +1,5 @@
 /** A namespace on a memory store with everything passed in, and a producer that is quick to write. */
+import { openProducer } from "../../src/cadence/index.js";
 import {
   asSeq,
   type BatchName,
@@ -72,7 +73,7 @@ export class Writer {
   }
 
   async open(): Promise<this> {
-    const opening = await this.log.open(this.id);
+    const opening = await openProducer(this.log, this.id);
     this.holder = opening.holder;
     this.seq = opening.state.seq;
     return this;

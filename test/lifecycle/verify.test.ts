@@ -140,6 +140,7 @@ describe("verify", () => {
     const { descriptor } = await log.locate(head, asStep(head.steps.end - 1));
     await log.commit({
       by: "break it",
+      kind: "own",
       stage: (draft) => {
         draft.push(descriptor);
         return { done: false, result: 0 };
@@ -170,7 +171,7 @@ describe("verify", () => {
     const parts = { openLog: opener(world), find: find(world) };
     const { spec } = fork;
     await log.commit(
-      { by: "lose pin", stage: (draft) => ({ done: !draft.pins.delete(spec.uuid), result: 0 }) },
+      { by: "lose pin", kind: "own", stage: (draft) => ({ done: !draft.pins.delete(spec.uuid), result: 0 }) },
       { fresh: true },
     );
     expect(codes(await verifyLog(world.open("memory:f", spec), {}, parts))).toContain("error pin");

@@ -2,7 +2,9 @@
  * Property: a log whose manifests were removed by hand is told apart from one whose listing is late, within seconds and in a sentence; an id that is
  * in use is not taken over by mistake where that was asked for. Method: a memory store with a clock that moves when somebody sleeps.
  */
+
 import { expect, test } from "vitest";
+import { openProducer } from "../../src/cadence/index.js";
 import { reclaim, registerCheckpoint } from "../../src/lifecycle/index.js";
 import { HookedStore } from "../lifecycle/hooked-store.js";
 import { cursorAt, keysOf, SmallWorld, Writer } from "../lifecycle/small-world.js";
@@ -46,7 +48,7 @@ test("hazard 32: a listing that shows nothing for a while is waited for", async 
 test("takeover when-quiet: refused while the id was used within half a minute, in either order; then allowed", async () => {
   const world = new SmallWorld();
   const log = await world.create(uri);
-  const open = (takeover: boolean | "when-quiet") => world.open(uri, log.spec).open("p", { takeover });
+  const open = (takeover: boolean | "when-quiet") => openProducer(world.open(uri, log.spec), "p", { takeover });
   expect((await open("when-quiet")).state.epoch).toBe(1);
   await expect(open("when-quiet")).rejects.toMatchObject({
     code: "FENCED",

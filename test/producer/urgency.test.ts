@@ -2,7 +2,9 @@
  * Property: whoever waits for a batch makes its publisher hurry, also when the wait began before the batch was uploaded. Method: a
  * publisher that writes down its nudges and, as the real ones do, forgets the hurry while nothing is pending.
  */
+
 import { expect, test } from "vitest";
+import { openProducer } from "../../src/cadence/index.js";
 import { systemEnv } from "../../src/env/index.js";
 import type { NamespaceSpec } from "../../src/format/index.js";
 import { Log } from "../../src/log/index.js";
@@ -33,7 +35,7 @@ test("a flush that began during an upload is urgent when the upload is done", as
     rest: {},
   };
   const log = new Log({ store, env: systemEnv, spec, openOrigin: () => Promise.reject(new Error("no origins")) });
-  const opening = await log.open("a");
+  const opening = await openProducer(log, "a");
   const nudges: { urgent: boolean; pending: number }[] = [];
   let pending = (): number => 0;
   const producer = new Producer({
@@ -44,6 +46,7 @@ test("a flush that began during an upload is urgent when the upload is done", as
         pending = () => outbox.pending().length;
         return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
       },
+      leave: () => Promise.resolve(),
       nudge: (urgent) => nudges.push({ urgent, pending: pending() }),
     },
   });

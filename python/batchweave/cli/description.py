@@ -66,7 +66,7 @@ def _producers(info: dict[str, Any]) -> list[str]:
     rows = []
     for p in producers[:_PRODUCERS_SHOWN_MAX]:
         last = p.get("lastCommit")
-        is_carried = last is not None and last["by"] != p["id"] and " " not in last["by"]
+        is_carried = last is not None and last["kind"] == "carrier" and last["by"] != p["id"]
         carrier = f"carried by {last['by']}" if is_carried else ""
         rows.append([f"  {p['id']}", p["epoch"], p["seq"], p["pending"], p["version"], _age(last["timeMs"]) if last else "reclaimed", carrier])
     lines = ["", *_table(["  producer", "epoch", "batches", "pending", "version", "last commit", ""], rows)]

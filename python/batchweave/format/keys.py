@@ -28,6 +28,7 @@ _BATCHES_INTENT = re.compile(
     r"-([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+(?:[-_][0-9]*\.[0-9]*\.[0-9]*\.[0-9]*)*)"
 )
 _OPENING_INTENT = re.compile(r"(.+)-([0-9]+)-open-([0-9a-v]{12})")
+_LEAVING_INTENT = re.compile(r"(.+)-([0-9]+)-left-([0-9a-v]{12})")
 _INTENT_NAME_BYTES_MAX = 240
 
 
@@ -90,6 +91,14 @@ class OpeningIntent(NamedTuple):
     incarnation: str
 
 
+class LeavingIntent(NamedTuple):
+    """A producer whose holder closed it."""
+
+    producer: str
+    epoch: int
+    incarnation: str
+
+
 def _seal_intent(namespace: str, producer: str, name: str) -> str:
     shard = f"{crc32(producer.encode()) % 16:x}"
     return f"{INTENT_PREFIX}{shard}/{name}-{crc_text(crc32(f'{namespace}/{name}'.encode()))}"
@@ -144,8 +153,13 @@ def _is_exact(text: str) -> bool:
     return len(text) <= 16 and str(int(text)) == text and int(text) <= SAFE_INTEGER_MAX
 
 
-def parse_intent_key(namespace: str, key: str) -> OpeningIntent | list[list[Any]] | None:
-    """An opening, descriptors of consecutive batches, or None for anything that is not exactly an intent of this namespace."""
+def leaving_intent_key(namespace: str, leaving: LeavingIntent) -> str:
+    """Key of the intent of a producer that closed."""
+    return _seal_intent(namespace, leaving.producer, f"{leaving.producer}-{leaving.epoch}-left-{leaving.incarnation}")
+
+
+def parse_intent_key(namespace: str, key: str) -> OpeningIntent | LeavingIntent | list[list[Any]] | None:
+    """An opening, a leaving, descriptors of consecutive batches, or None for anything that is not exactly an intent of this namespace."""
     match = _INTENT.fullmatch(key)
     if not match or crc_text(crc32(f"{namespace}/{match[1]}".encode())) != match[2]:
         return None
@@ -154,6 +168,11 @@ def parse_intent_key(namespace: str, key: str) -> OpeningIntent | list[list[Any]
         if not is_name(opening[1]) or not _is_exact(opening[2]):
             return None
         return OpeningIntent(opening[1], int(opening[2]), opening[3])
+    leaving = _LEAVING_INTENT.fullmatch(match[1])
+    if leaving:
+        if not is_name(leaving[1]) or not _is_exact(leaving[2]):
+            return None
+        return LeavingIntent(leaving[1], int(leaving[2]), leaving[3])
     found = _BATCHES_INTENT.fullmatch(match[1])
     if not found or not is_name(found[1]) or not all(_is_exact(found[i]) for i in (2, 3, 5, 6)):
         return None

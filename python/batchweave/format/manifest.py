@@ -31,8 +31,8 @@ FANOUT = 64
 CELLS_MAX = 65_536
 LANES_MAX = 4_096
 
-#: Positions in a producer state: [epoch, incarnation, seq, at, last, ...]
-STATE_EPOCH, STATE_INCARNATION, STATE_SEQ, STATE_AT, STATE_LAST = range(5)
+#: Positions in a producer state: [epoch, incarnation, seq, at, last, left, ...]; `left` may be absent
+STATE_EPOCH, STATE_INCARNATION, STATE_SEQ, STATE_AT, STATE_LAST, STATE_LEFT = range(6)
 
 _KNOWN_FIELDS = frozenset(
     "format kind namespace version commit steps closed deleted index tail waiting producers tables checkpoints pins settings "
@@ -117,7 +117,7 @@ def check_levels(value: Any, where: str) -> list[Any]:
 
 
 def check_state(value: Any, where: str) -> list[Any]:
-    """[epoch, incarnation, seq, at, last, ...]"""
+    """[epoch, incarnation, seq, at, last, left, ...]"""
     s = as_list(value, where, "producer state")
     get = s + [None] * (5 - len(s))
     as_integer(get[0], where, "producer.epoch")
@@ -136,8 +136,15 @@ def check_state(value: Any, where: str) -> list[Any]:
             as_id(items[6], where, "last.incarnation")
     elif type(last) is not int or last != 0:
         check_reference(as_record(last, where, "producer.last").get("table"), where)
-    check_unknown(s[5:], where)
+    if len(s) > STATE_LEFT:
+        as_integer(s[STATE_LEFT], where, "producer.left")
+    check_unknown(s[STATE_LEFT + 1 :], where)
     return s
+
+
+def has_left(state: list[Any]) -> bool:
+    """Whether the producer's holder closed it. Whoever opens it again is another epoch, which has not."""
+    return len(state) > STATE_LEFT and state[STATE_LEFT] == state[STATE_EPOCH]
 
 
 class Manifest:
@@ -228,11 +235,22 @@ class Manifest:
 
     @property
     def active_producers(self) -> int:
-        """Producers that committed within the last 1,024 versions; at least 1."""
+        """Producers that committed within the last 1,024 versions and have not closed; at least 1."""
         if self._active is None:
             since = self.version - 1_024
-            self._active = max(1, sum(1 for s in self.producers.values() if s[STATE_AT] >= since))
+            self._active = max(1, sum(1 for s in self.producers.values() if s[STATE_AT] >= since and not has_left(s)))
         return self._active
+
+    @property
+    def is_carriers(self) -> bool:
+        """Whether a carrier made this version. Old logs do not say: there, whoever committed batches is taken for one."""
+        if "kind" in self.commit:
+            return bool(self.commit["kind"] == "carrier")
+        # A last batch of the state's own epoch and incarnation leaves both out.
+        return any(
+            s[STATE_AT] == self.version and isinstance(s[STATE_LAST], list) and len(s[STATE_LAST]) == 5
+            for s in self.producers.values()
+        )
 
 
 def decode_manifest(data: bytes, where: str, namespace: str, version: int) -> Manifest:
@@ -244,6 +262,8 @@ def decode_manifest(data: bytes, where: str, namespace: str, version: int) -> Ma
     as_id(commit.get("id"), where, "commit.id")
     as_text(commit.get("by"), where, "commit.by")
     as_integer(commit.get("time"), where, "commit.time")
+    if "kind" in commit:
+        as_text(commit["kind"], where, "commit.kind")
     steps = as_record(f.get("steps"), where, "steps")
     trim = as_integer(steps.get("trim"), where, "steps.trim")
     end = as_integer(steps.get("end"), where, "steps.end")

@@ -48,7 +48,7 @@ def register_checkpoint(
         return done, None
 
     # A blank in the name: commits of batches are signed with the producer's id alone.
-    manifest, _ = log.commit(f"checkpoint {id}", stage)
+    manifest, _ = log.commit(f"checkpoint {id}", "checkpoint", stage)
     return next(c for c in live_checkpoints(manifest, log.spec.rows) if c.group == group and c.id == id)
 
 
@@ -56,7 +56,7 @@ def release_checkpoint(log: Log, id: str, group: str = DEFAULT_GROUP) -> None:
     """The next reclaim may delete what only this checkpoint kept. Releasing it again is fine."""
     assert_name(id, "Checkpoint id")
     assert_name(group, "Checkpoint group")
-    log.commit(f"release {id}", lambda draft, _: (stage_release(draft, group, id), None))
+    log.commit(f"release {id}", "release", lambda draft, _: (stage_release(draft, group, id), None))
 
 
 def live_checkpoints(manifest: Manifest, rows: int) -> list[Checkpoint]:
@@ -72,7 +72,7 @@ def commit_max_lag(log: Log, max_lag: int | None) -> None:
     """Sets or removes (None) the limit on how far producers may be ahead of the slowest group's newest checkpoint."""
     if max_lag is not None and not (type(max_lag) is int and max_lag >= 1):
         raise invalid(f"max_lag must be a whole number of at least 1, not {max_lag}.", maxLag=max_lag)
-    log.commit("set maxLag", lambda draft, _: (stage_max_lag(draft, max_lag), None))
+    log.commit("set maxLag", "settings", lambda draft, _: (stage_max_lag(draft, max_lag), None))
 
 
 class Lag(NamedTuple):
@@ -180,6 +180,6 @@ def watch_starvation(log: Log, step: int, waited: float, group: str, deadlock_af
         draft.starving = draft.end
         return False, True
 
-    manifest, stuck = log.commit("report starvation", stage)
+    manifest, stuck = log.commit("report starvation", "starvation", stage)
     if stuck:
         raise lag_deadlock("This rank", manifest, measure_lag(manifest, log.spec.rows), waited)

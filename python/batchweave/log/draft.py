@@ -16,6 +16,8 @@ class Stamp(NamedTuple):
     by: str
     time: int
     boundary_hint: int
+    #: What for; None: not written down.
+    kind: str | None = None
 
 
 class Draft:
@@ -52,6 +54,10 @@ class Draft:
         """Gives a batch the next step."""
         self._tail.append(descriptor)
 
+    def _commit(self) -> dict[str, Any]:
+        commit = {"id": self._stamp.id, "by": self._stamp.by, "time": self._stamp.time}
+        return commit if self._stamp.kind is None else {**commit, "kind": self._stamp.kind}
+
     def finish(self) -> Manifest:
         """Seals what is full, drops index references below the trim, and gives the next version."""
         self._seal_tail()
@@ -59,7 +65,7 @@ class Draft:
         fields = {
             **self.base.fields,
             "version": self.version,
-            "commit": {"id": self._stamp.id, "by": self._stamp.by, "time": self._stamp.time},
+            "commit": self._commit(),
             "steps": {"trim": self.trim, "end": self.end},
             "closed": self.closed,
             "index": self._trimmed_levels(),

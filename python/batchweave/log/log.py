@@ -12,6 +12,7 @@ from ..format.keys import (
     INTENT_PREFIX,
     MANIFEST_PREFIX,
     NAMESPACE_KEY,
+    LeavingIntent,
     OpeningIntent,
     batch_key,
     life_folder,
@@ -24,7 +25,7 @@ from ..store.object_store import Store
 from ..store.prefix import life_store
 from .draft import Draft, Stamp, encode_manifest
 from .head import Head
-from .stage import Holder, SilentFinding, closed, fenced, holds, stage_batches, stage_closing, stage_intents, stage_opening, stage_return
+from .stage import Holder, SilentFinding, closed, fenced, holds, stage_batches, stage_closing, stage_intents, stage_leaving, stage_opening, stage_return
 from .step_index import BatchPlace, StepIndex
 
 _ATTEMPTS_MAX = 1_000
@@ -42,9 +43,10 @@ class Intents(NamedTuple):
     keys: dict[str, Any]
     batches: list[list[Any]]
     openings: list[OpeningIntent]
+    leavings: list[LeavingIntent]
 
 
-NO_INTENTS = Intents({}, [], [])
+NO_INTENTS = Intents({}, [], [], [])
 
 
 class Attempt(NamedTuple):
@@ -76,6 +78,8 @@ class Log:
         self.store = life_store(store, life_folder(spec.format, spec.uuid))
         self.spec = spec
         self.head = Head(self.store, spec)
+        #: How long this store takes for a small write.
+        self.round_trip = self.head.round_trip
         self.index = StepIndex(self.store, spec, open_origin)
         self._seen_at = time.monotonic()
 
@@ -85,10 +89,10 @@ class Log:
 
     # Committing.
 
-    def commit(self, by: str, stage: Stage, prepare: Callable[[Manifest], Any] | None = None) -> tuple[Manifest, Any]:
+    def commit(self, by: str, kind: str, stage: Stage, prepare: Callable[[Manifest], Any] | None = None) -> tuple[Manifest, Any]:
         """Tries until the change is in, or is refused. Gives the verified manifest that has it, and the stage's result."""
         for lost in range(_ATTEMPTS_MAX):
-            attempt = self.attempt(by, stage, prepare)
+            attempt = self.attempt(by, kind, stage, prepare)
             if attempt.outcome in ("committed", "nothing"):
                 return attempt.manifest, attempt.result
             # Full jitter: competitors that lost together must not meet again.
@@ -101,14 +105,14 @@ class Log:
         )
 
     def attempt(
-        self, by: str, stage: Stage, prepare: Callable[[Manifest], Any] | None = None, fresh: bool = True
+        self, by: str, kind: str, stage: Stage, prepare: Callable[[Manifest], Any] | None = None, fresh: bool = True
     ) -> Attempt:
         """One attempt. Lost or unsettled, the newest verified manifest is loaded, and the caller tries again."""
         self._check_presence()
         base = self.head.jump() if fresh else self.head.newest()
         while True:
             prepared = prepare(base) if prepare else None
-            stamp = Stamp(random_id(), by, int(time.time() * 1_000), self.head.boundary.n)
+            stamp = Stamp(random_id(), by, int(time.time() * 1_000), self.head.boundary.n, kind)
             draft = Draft(base, stamp)
             refusal = None
             done, result = True, None
@@ -170,6 +174,7 @@ class Log:
         delay = 0.05
         refusals = 0
         while True:
+            begun = time.monotonic()
             outcome = "unknown"
             try:
                 outcome = self.store.create(key, data)
@@ -178,6 +183,8 @@ class Log:
                 refusals += 1
                 if not is_error(error, "STORE_UNAVAILABLE") or refusals == _REFUSALS_MAX:
                     raise
+            if outcome != "unknown":
+                self.round_trip.learn(time.monotonic() - begun)
             if outcome == "created":
                 return "mine"
             if outcome == "exists" and (verdict := self._owner(following)) is not None:
@@ -199,7 +206,12 @@ class Log:
         return "mine" if found.commit["id"] == following.commit["id"] else "other"
 
     def attempt_batches(
-        self, holder: Holder, batches: Sequence[list[Any]], intents: Intents = NO_INTENTS, fresh: bool = True
+        self,
+        holder: Holder,
+        batches: Sequence[list[Any]],
+        intents: Intents = NO_INTENTS,
+        fresh: bool = True,
+        kind: str = "carrier",
     ) -> Attempt:
         """One attempt at own batches and, with `intents`, everybody else's. Result: (verdicts of the own, carried)."""
         wanted = [holder.producer, *(opening.producer for opening in intents.openings)]
@@ -214,10 +226,11 @@ class Log:
                 # Even when its batches are in already: only state in a manifest, not in a table, acknowledges them.
                 returned = stage_return(draft, holder, returning.get(holder.producer))
                 verdicts = stage_batches(draft, self.spec, holder, batches)
-            carried = stage_intents(draft, self.spec, intents.batches, intents.openings, returning)
-            return carried == 0 and not returned and "staged" not in verdicts, (verdicts, carried)
+            carried = stage_intents(draft, self.spec, intents.batches, intents.openings, returning, intents.leavings)
+            left = kind == "leave" and stage_leaving(draft, holder)
+            return carried == 0 and not returned and not left and "staged" not in verdicts, (verdicts, carried)
 
-        return self.attempt(holder.producer, stage, prepare, fresh)
+        return self.attempt(holder.producer, kind, stage, prepare, fresh)
 
     def list_intents(self) -> Intents:
         """Lists the intents: one request per thousand. They are hints; what is not exactly one is skipped."""
@@ -234,8 +247,9 @@ class Log:
                 break
             start_after = page[-1]
         openings = [i for i in keys.values() if isinstance(i, OpeningIntent)]
-        batches = [batch for i in keys.values() if not isinstance(i, OpeningIntent) for batch in i]
-        return Intents(keys, batches, openings)
+        leavings = [i for i in keys.values() if isinstance(i, LeavingIntent)]
+        batches = [batch for i in keys.values() if isinstance(i, list) for batch in i]
+        return Intents(keys, batches, openings, leavings)
 
     # Producers.
 
@@ -274,10 +288,10 @@ class Log:
                     raise closed(draft.end)  # before an epoch is spent on somebody who could only be told at the first batch
                 done = stage_opening(draft, producer, incarnation, silent.get(producer))
                 if not done:
-                    stage_intents(draft, self.spec, intents.batches, intents.openings, silent)
+                    stage_intents(draft, self.spec, intents.batches, intents.openings, silent, intents.leavings)
                 return done, None
 
-            attempt = self.attempt(f"open {producer}", stage, lambda base: self._find_silent(base, wanted))
+            attempt = self.attempt(f"open {producer}", "open", stage, lambda base: self._find_silent(base, wanted))
             if attempt.outcome in ("committed", "nothing"):
                 return attempt.manifest
             if round_number == 0:
@@ -366,4 +380,4 @@ class Log:
 
     def close(self, drop_waiting: bool = False) -> Manifest:
         """Closes the log: no batch after the current end, ever."""
-        return self.commit("close log", lambda draft, _: (stage_closing(draft, drop_waiting), None))[0]
+        return self.commit("close log", "close", lambda draft, _: (stage_closing(draft, drop_waiting), None))[0]

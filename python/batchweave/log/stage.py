@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Sequence
 
 from ..errors import BatchWeaveError, invalid
 from ..format.batch import ENTRY_BYTES, TRAILER_BYTES
-from ..format.keys import ATTEMPT, BASE, EPOCH, EXTENTS, INCARNATION, PRODUCER, SEQ, OpeningIntent, batch_stem
-from ..format.manifest import STATE_AT, STATE_EPOCH, STATE_INCARNATION, STATE_LAST, STATE_SEQ, Manifest, NamespaceSpec
+from ..format.keys import ATTEMPT, BASE, EPOCH, EXTENTS, INCARNATION, PRODUCER, SEQ, LeavingIntent, OpeningIntent, batch_stem
+from ..format.manifest import STATE_AT, STATE_EPOCH, STATE_INCARNATION, STATE_LAST, STATE_LEFT, STATE_SEQ, Manifest, NamespaceSpec, has_left
 from .draft import Draft
 
 LANE_AHEAD_MAX = 64
@@ -58,10 +58,15 @@ def stage_batches(draft: Draft, spec: NamespaceSpec, holder: Holder, batches: Se
     verdicts: list[str] = []
     blocked = False
     for batch in batches:
-        verdict = "blocked" if blocked else _stage_batch(draft, spec, batch)
+        verdict = _blocked_verdict(draft, batch) if blocked else _stage_batch(draft, spec, batch)
         verdicts.append(verdict)
         blocked = blocked or verdict not in ("staged", "in")
     return verdicts
+
+
+def _blocked_verdict(draft: Draft, batch: list[Any]) -> str:
+    """A reclaim passes a whole backlog at once: all of it must be uploaded again now, not each when it is its turn."""
+    return "expired" if batch[BASE] < draft.base.orphan_cutoff else "blocked"
 
 
 def closed(end: int) -> BatchWeaveError:
@@ -191,9 +196,19 @@ def stage_opening(draft: Draft, producer: str, incarnation: str, silent: SilentF
         before[STATE_SEQ] if before else 0,
         draft.version,
         last,
-        *(before[5:] if before else []),
+        *([0, *before[STATE_LEFT + 1 :]] if before and len(before) > STATE_LEFT + 1 else []),
     ]
     return False
+
+
+def stage_leaving(draft: Draft, holder: Holder) -> bool:
+    """The holder closed its producer, and carries for nobody any more. False: it is written down already, or another holds the id."""
+    state = draft.producers.get(holder.producer)
+    if state is None or not holds(state, holder.epoch, holder.incarnation) or has_left(state):
+        return False
+    rest = state[STATE_LEFT + 1 :]
+    draft.producers[holder.producer] = [*state[:STATE_AT], draft.version, state[STATE_LAST], holder.epoch, *rest]
+    return True
 
 
 def stage_closing(draft: Draft, drop_waiting: bool = False) -> bool:
@@ -218,6 +233,7 @@ def stage_intents(
     batches: Sequence[list[Any]],
     openings: Sequence[OpeningIntent],
     silent: dict[str, SilentFinding],
+    leavings: Sequence[LeavingIntent] = (),
 ) -> int:
     """Stages what may be carried for others; gives how much. Whatever does not fit is its owner's business."""
     carried = sum(_stage_opening_intent(draft, opening, silent.get(opening.producer)) for opening in openings)
@@ -227,6 +243,7 @@ def stage_intents(
     for owner, own in owners.items():
         own.sort(key=lambda b: (b[SEQ], -b[ATTEMPT]))
         carried += _stage_carried(draft, spec, Holder(*owner), own)
+    carried += sum(stage_leaving(draft, Holder(*leaving)) for leaving in leavings)
     return carried
 
 
@@ -275,11 +292,14 @@ def _is_well_formed(batch: list[Any], spec: NamespaceSpec) -> bool:
     )
 
 
-def is_spent(intent: list[list[Any]] | OpeningIntent, producers: dict[str, list[Any]]) -> bool:
+def is_spent(intent: list[list[Any]] | OpeningIntent | LeavingIntent, producers: dict[str, list[Any]]) -> bool:
     """An intent that a verified state has made useless."""
     if isinstance(intent, OpeningIntent):
         state = producers.get(intent.producer)
         return state is not None and state[STATE_EPOCH] > intent.before
+    if isinstance(intent, LeavingIntent):
+        state = producers.get(intent.producer)
+        return state is not None and (state[STATE_EPOCH] > intent.epoch or has_left(state))
     last = intent[-1]
     state = producers.get(last[PRODUCER])
     if state is None:

@@ -1,46 +1,43 @@
 """The producer: accept -> upload -> intent -> carried by others or committed by itself, exactly once (FORMAT.md 15 and 19)."""
 from __future__ import annotations
 
-import math
 import os
-import random
 import threading
 import time
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 from ..errors import BatchWeaveError, invalid
 from ..flow.threads import JOIN_S, Pool, join_threads, stop_at_exit
 from ..format.batch import EXTENTS_MAX, SLICE_BYTES_MAX, encode_extent
-from ..format.keys import ATTEMPT, SEQ, batch_intents, batch_key
+from ..format.keys import SEQ, batch_key
 from ..format.lineage import encode_lineage
 from ..format.manifest import STATE_SEQ, Manifest
 from ..lifecycle.checkpoints import LagGate
-from ..log.log import Intents, Log, Opening
-from ..log.stage import holds, is_spent, seq_in_log
+from ..log.log import Log, Opening
+from ..log.stage import holds, seq_in_log
 from .batch_input import checked_json, flatten_slices, unchanging
-
-#: How long a carrier has for a published batch before its owner commits it, and how often an untroubled follower looks.
-_PATIENCE_S = 1.5
-_CONFIRM_S = 10.0
-# Batches that come faster than this share intents; when somebody waits for them, those faster than the second.
-_ANNOUNCE_S = 0.15
-_URGENT_ANNOUNCE_S = 0.05
-_INTERVAL_S = 0.2
-_URGENT_INTERVAL_S = 0.05
-_IDLE_INTERVAL_MAX_S = 1.0
+from .publisher import Publisher
 
 
 class Ticket:
     """A batch that was accepted. `wait` returns when it is in the log."""
 
-    def __init__(self, seq: int) -> None:
+    def __init__(self, seq: int, on_wait: Callable[[], None]) -> None:
         self.seq = seq
+        self._on_wait = on_wait
+        self._is_awaited = False
         self.version: int | None = None
         self._error: BaseException | None = None
         self._event = threading.Event()
 
     def wait(self, timeout: float | None = None) -> int:
-        """The version that showed the batch committed. Raises when it is not known to be: open again to find out."""
+        """The version that showed the batch committed. Raises when it is not known to be: open again to find out.
+
+        Waiting makes the producer look for the batch soon after its commit is expected; one that nobody waits for looks at leisure.
+        """
+        if not self._is_awaited:
+            self._is_awaited = True
+            self._on_wait()
         if not self._event.wait(timeout):
             raise BatchWeaveError("WAIT_TIMEOUT", f"Batch {self.seq} was not committed within {timeout} s.", {"seq": self.seq})
         if self._error is not None:
@@ -100,13 +97,7 @@ class Producer:
         #: Accepts nothing more: it was stopped, or failed, which `close` still tells.
         self._is_closed = False
         self._is_stopped = False
-        self._urgent = False
-        self._carrying = False
-        self._announced: dict[tuple[int, int], float] = {}
-        self._announced_at = -math.inf
-        self._looked_at = -math.inf
-        self._carrier_seen_at = -math.inf
-        self._idle_cycles = 0
+        self._publisher = Publisher(log, self._holder, _Outbox(self))
         self._thread = threading.Thread(target=self._run, name=f"batchweave-{self.id}", daemon=True)
         stop_at_exit(self)
         self._thread.start()
@@ -149,11 +140,11 @@ class Producer:
                 self._buffered_bytes + size > self._buffered_bytes_max or len(self._entries) >= self._buffered_batches_max
             ):
                 # Whoever waits for room must not wait for a cadence that waits for more batches.
-                self._urgent = True
+                self._publisher.is_urgent = True
                 self._changed.notify_all()
                 self._changed.wait(1.0)
                 self._raise_if_done()
-            ticket = Ticket(self._next_seq)
+            ticket = Ticket(self._next_seq, self._notify)
             self._next_seq += 1
             entry = _Entry(ticket, flat, metadata, block)
             self._entries[ticket.seq] = entry
@@ -177,7 +168,7 @@ class Producer:
                 self._raise_if_failed()
                 if until is not None and time.monotonic() >= until:
                     raise BatchWeaveError("WAIT_TIMEOUT", f"Producer {self.id} was not flushed within {timeout} s.", {})
-                self._urgent = True
+                self._publisher.is_urgent = True
                 self._changed.notify_all()
                 self._changed.wait(1.0)
             self._raise_if_failed()
@@ -219,15 +210,21 @@ class Producer:
         self.stop()
         # Not for uploads: after a flush there are none, and the user's own exception waits for nobody's store.
         join_threads([self._thread], time.monotonic() + JOIN_S)
+        if self._failure is None and not self._thread.is_alive():
+            self._publisher.leave()
         stopped = invalid(f"Producer {self.id} was stopped before this batch was seen in the log. Open it again: next_seq tells.", producer=self.id)
         with self._changed:
             for entry in self._entries.values():
                 if not entry.ticket._event.is_set():
                     entry.ticket._settle(None, stopped)
 
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
     def _hurry(self) -> None:
         with self._changed:
-            self._urgent = True
+            self._publisher.is_urgent = True
             self._changed.notify_all()
 
     # Uploading.
@@ -273,135 +270,11 @@ class Producer:
             first += len(run)
         return extents
 
-    # Publishing: one thread brings uploaded batches into the log.
-
     def _run(self) -> None:
         try:
-            while not self._is_closed:
-                if self._carrying:
-                    self._carry()
-                else:
-                    self._follow()
+            self._publisher.run()
         except BaseException as error:
             self._fail(error)
-
-    def _pending(self) -> list[list[Any]]:
-        """Uploaded batches not yet seen committed, contiguous from the first such seq. Call with the lock held."""
-        ready = []
-        for entry in self._entries.values():
-            if entry.descriptor is None:
-                break
-            ready.append(entry.descriptor)
-        return ready
-
-    def _rest(self, seconds: float, wake: Any) -> None:
-        """Sleeps, unless `wake()` becomes true or the producer is closed."""
-        until = time.monotonic() + seconds
-        with self._changed:
-            while not self._is_closed and not wake() and (left := until - time.monotonic()) > 0:
-                self._changed.wait(None if left == math.inf else left)
-
-    def _follow(self) -> None:
-        """A follower publishes its batches as intents and looks at leisure; nobody carried it in time: it commits itself."""
-        with self._changed:
-            pending = self._pending()
-        if not pending:
-            self._announced.clear()
-            self._rest(math.inf, self._pending)
-            return
-        if self._log.head.newest().active_producers == 1:
-            self._carrying = True
-            return
-        if self._announce([d for d in pending if (d[SEQ], d[ATTEMPT]) not in self._announced]):
-            return
-        oldest = self._announced[(pending[0][SEQ], pending[0][ATTEMPT])]
-        now = time.monotonic()
-        patience = _PATIENCE_S / 2 if self._urgent else _PATIENCE_S
-        trusted = now - self._carrier_seen_at < 2 * _CONFIRM_S
-        delay = patience if self._urgent or not trusted else _CONFIRM_S * (0.5 + random.random())
-        due = max(oldest + delay, self._looked_at + min(delay, _PATIENCE_S / 2))
-        if due > now:
-            count, was_urgent = len(pending), self._urgent
-            self._rest(due - now, lambda: len(self._pending()) > count or self._urgent != was_urgent)
-            return
-        known = self._log.head.known
-        manifest = self._log.head.jump()
-        self._settle(manifest)
-        self._looked_at = time.monotonic()
-        with self._changed:
-            left = self._pending()
-        announced = self._announced.get((left[0][SEQ], left[0][ATTEMPT])) if left else None
-        if announced is not None and now - announced >= patience:
-            self._carrying = True
-        elif known is None or manifest.version > known.version:
-            self._carrier_seen_at = self._looked_at
-        names = {(d[SEQ], d[ATTEMPT]) for d in left}
-        self._announced = {name: at for name, at in self._announced.items() if name in names}
-
-    def _announce(self, fresh: list[list[Any]]) -> bool:
-        """Publishes intents of batches that have none yet, or waits until it is time to: those that come fast share one."""
-        if not fresh:
-            return False
-        wait = self._announced_at + (_URGENT_ANNOUNCE_S if self._urgent else _ANNOUNCE_S) - time.monotonic()
-        if wait > 0:
-            was_urgent = self._urgent
-            self._rest(wait, lambda: self._urgent and not was_urgent)
-            return True
-        self._announced_at = time.monotonic()
-        keys, all_named = batch_intents(self._log.spec.uuid, fresh)
-        for key in keys:
-            self._log.store.put(key, b"")
-        now = time.monotonic()
-        self._announced.update({(d[SEQ], d[ATTEMPT]): now for d in fresh})
-        # Too many extents for a name: its owner commits it.
-        self._carrying = not all_named
-        return True
-
-    def _carry(self) -> None:
-        """Whoever commits goes on committing, for everybody: list the intents, stage all of them, PUT, keep a pace."""
-        begun = time.monotonic()
-        alone = self._log.head.newest().active_producers == 1
-        intents = Intents({}, [], []) if alone else self._log.list_intents()
-        with self._changed:
-            own = self._pending()
-        attempt = self._log.attempt_batches(self._holder, own, intents, fresh=not alone)
-        self._settle(attempt.manifest)
-        verdicts = attempt.result[0] if attempt.result else []
-        self._upload_again([d for d, verdict in zip(own, verdicts) if verdict == "expired"])
-        if attempt.outcome == "committed":
-            self._idle_cycles = 0
-            spent = [key for key, intent in intents.keys.items() if is_spent(intent, attempt.manifest.producers)]
-            if spent:
-                self._log.store.delete(spent)
-        elif attempt.outcome == "nothing":
-            self._idle_cycles += 1
-        else:
-            by = attempt.manifest.commit["by"]
-            # Commits of batches are signed with the producer's id alone; openings and checkpoints have a blank in theirs.
-            if attempt.outcome == "lost" and by != self.id and " " not in by:
-                self._carrying = False
-                self._carrier_seen_at = time.monotonic()
-            return
-        interval = min(_IDLE_INTERVAL_MAX_S, _INTERVAL_S * 2 ** min(self._idle_cycles, 10))
-        with self._changed:
-            if not self._entries:
-                self._urgent = False
-            is_idle = alone and not self._entries
-        # Alone and idle there is nothing to list: sleep until the next batch comes.
-        wait = math.inf if is_idle else begun + interval - time.monotonic()
-        if "ahead" in verdicts:
-            wait = 0.05
-        last = own[-1][SEQ] if own else -1
-
-        def is_new() -> bool:
-            pending = self._pending()
-            if not pending or pending[-1][SEQ] <= last:
-                return False
-            # Somebody waits for room, or for all of it: a commit for every upload would only slow the uploads down.
-            is_due = len(pending) == len(self._entries) or time.monotonic() - begun > _URGENT_INTERVAL_S
-            return is_idle or (self._urgent and is_due)
-
-        self._rest(wait, is_new)
 
     def _upload_again(self, expired: list[list[Any]]) -> None:
         for descriptor in expired:
@@ -457,3 +330,43 @@ class Producer:
         self._raise_if_failed()
         if self._is_closed:
             raise invalid(f"Producer {self.id} is closed. Open it again to append.", producer=self.id)
+
+
+class _Outbox:
+    """A producer as its publisher sees it."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self.changed = producer._changed
+
+    @property
+    def is_ended(self) -> bool:
+        return self._producer._is_closed
+
+    def pending(self) -> list[list[Any]]:
+        ready = []
+        for entry in self._producer._entries.values():
+            if entry.descriptor is None:
+                break
+            ready.append(entry.descriptor)
+        return ready
+
+    def is_waiting(self) -> bool:
+        return bool(self._producer._entries)
+
+    def is_all_uploaded(self) -> bool:
+        return all(entry.descriptor is not None for entry in self._producer._entries.values())
+
+    def is_awaited(self) -> bool:
+        for entry in self._producer._entries.values():
+            if entry.descriptor is None:
+                return False
+            if entry.ticket._is_awaited:
+                return True
+        return False
+
+    def settle(self, manifest: Manifest) -> None:
+        self._producer._settle(manifest)
+
+    def expire(self, batches: list[list[Any]]) -> None:
+        self._producer._upload_again(batches)

@@ -74,8 +74,7 @@ function producerLines({ producers, silentTables }: NamespaceInfo, env: Env): st
   if (producers.length === 0) return [];
   const shown = producers.slice(0, producersShownMax).map(({ id, epoch, seq, pending, version, lastCommit }) => {
     const age = lastCommit ? `${formatMs(Math.max(0, env.now() - lastCommit.timeMs))} ago` : "reclaimed";
-    const carrier =
-      lastCommit && lastCommit.by !== id && !lastCommit.by.includes(" ") ? `carried by ${lastCommit.by}` : "";
+    const carrier = lastCommit?.kind === "carrier" && lastCommit.by !== id ? `carried by ${lastCommit.by}` : "";
     return [`  ${id}`, epoch, seq, pending ?? 0, version, age, carrier];
   });
   const header = ["  producer", "epoch", "batches", "pending", "version", "last commit", ""];

@@ -3,31 +3,63 @@
  * everybody who asked, however many thousands started at once. If nobody does, one of them comes first and carries all.
  */
 import { BatchWeaveError } from "../errors.js";
-import { asEpoch, intentPrefix, type Manifest, openingIntentKey, type ProducerState } from "../format/index.js";
+import {
+  asEpoch,
+  hasLeft,
+  intentPrefix,
+  type Manifest,
+  openingIntentKey,
+  type ProducerState,
+} from "../format/index.js";
+import {
+  type Change,
+  closedError,
+  type Holder,
+  type Intents,
+  type Log,
+  listIntents,
+  noIntents,
+  type SilentFinding,
+  stageIntents,
+  stageOpening,
+} from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
-import type { Change, Committer } from "./commit.js";
-import { type Intents, listIntents, noIntents, stageIntents } from "./intents.js";
-import type { Log } from "./log.js";
-import { findSilent } from "./silent.js";
+import { activeProducers } from "./publisher.js";
 import { spreadMs } from "./spread.js";
-import { closedError, type SilentFinding, stageOpening } from "./stage.js";
 
-/** The window of a commit, roughly: over so long for each doubling of their number openers spread before they commit themselves. */
-const windowMs = 300;
 /** More than this many are not counted but taken for very many. */
 const countedMax = 100;
 const crowdMax = 10_000;
-const spanMsMax = 8_000;
-/** With so many producers and a commit that recent, openers ask to be carried before they try themselves. */
+/** With so many producers and a recent commit, openers ask to be carried before they try themselves. */
 const crowdedMin = 32;
-const recentMs = 1_000;
-const firstPollMs = 300;
-const pollMsMax = 2_400;
 const roundsMax = 500;
+
+/** Waits of an opener, in ms: multiples of a round trip of this store, between a floor and what S3 needs. */
+interface OpeningPace {
+  /** The window of a commit, roughly: over so long for each doubling of their number openers spread before they commit themselves. */
+  readonly windowMs: number;
+  readonly spanMsMax: number;
+  /** A commit within this time is recent. */
+  readonly recentMs: number;
+  readonly firstPollMs: number;
+  readonly pollMsMax: number;
+}
+
+function openingPace(roundTripMs: number): OpeningPace {
+  const times = (factor: number, floorMs: number, ceilingMs: number): number =>
+    Math.min(ceilingMs, Math.max(floorMs, factor * roundTripMs));
+  return {
+    windowMs: times(4, 10, 300),
+    spanMsMax: times(110, 250, 8_000),
+    recentMs: times(14, 100, 1_000),
+    firstPollMs: times(4, 10, 300),
+    pollMsMax: times(32, 80, 2_400),
+  };
+}
 
 /**
  * Whether an opening fences whoever holds the id. False: not when somebody else opens it at the same time. `"when-quiet"`: not when it was opened
- * or wrote within the last half a minute either, by the clocks of the writers. Nobody can see from here whether a holder lives, so this is a courtesy,
+ * or wrote within the last half a minute either and did not close, by the clocks of the writers. Nobody can see from here whether a holder lives, so this is a courtesy,
  * against starting the same job twice: it may refuse a holder's successor for a while, and fences a holder that has been quiet for long.
  */
 export type Takeover = boolean | "when-quiet";
@@ -39,19 +71,40 @@ interface Findings {
   readonly others: ReadonlyMap<string, SilentFinding>;
 }
 
+/** An opened producer: what it holds and where it goes on. */
+export interface Opening {
+  readonly holder: Holder;
+  readonly state: ProducerState;
+  readonly resumePoint: unknown;
+}
+
+/**
+ * Opens a producer id: commits the next epoch with a new incarnation, fencing whoever held it, and reads the resume point as of
+ * the version that committed the opening. `takeover`: see {@link Takeover}.
+ */
+export async function openProducer(
+  log: Log,
+  id: string,
+  options: CallOptions & { readonly takeover?: Takeover | undefined } = {},
+): Promise<Opening> {
+  const incarnation = log.env.id();
+  const manifest = await new Opener(log, id, incarnation, options.takeover ?? true).open(options);
+  const state = manifest.producers.get(id) as ProducerState;
+  const holder: Holder = { producer: id, epoch: state.epoch, incarnation };
+  return { holder, ...(await log.resume(holder, state, options)) };
+}
+
 /** One opening of one producer id. */
-export class Opener {
+class Opener {
   readonly #log: Log;
-  readonly #committer: Committer;
   readonly #id: string;
   readonly #incarnation: string;
   readonly #takeover: Takeover;
   /** The epoch seen first; undefined until a base was seen. */
   #before: number | undefined;
 
-  constructor(log: Log, committer: Committer, id: string, incarnation: string, takeover: Takeover) {
+  constructor(log: Log, id: string, incarnation: string, takeover: Takeover) {
     this.#log = log;
-    this.#committer = committer;
     this.#id = id;
     this.#incarnation = incarnation;
     this.#takeover = takeover;
@@ -71,7 +124,7 @@ export class Opener {
       // Those who wait for others to open them carry everybody when their patience ends.
       const intents =
         published === undefined ? noIntents : await listIntents(this.#log.store, this.#log.spec.uuid, options);
-      const attempt = await this.#committer.attempt(this.#change(intents), { signal: options.signal, fresh });
+      const attempt = await this.#log.attempt(this.#change(intents), { signal: options.signal, fresh });
       fresh = true;
       if (attempt.outcome === "committed" || attempt.outcome === "nothing") return attempt.manifest;
       published = await this.#publish(attempt.manifest, published, options);
@@ -87,10 +140,11 @@ export class Opener {
 
   /** So many commit that an attempt would be lost and make theirs lose. What lies in a table must be looked up first. */
   #isCrowded(manifest: Manifest): boolean {
-    if (manifest.producers.size < crowdedMin || (manifest.tables.length > 0 && !this.#stateIn(manifest))) return false;
+    if (activeProducers(manifest) < crowdedMin || (manifest.tables.length > 0 && !this.#stateIn(manifest)))
+      return false;
     this.#before ??= this.#stateIn(manifest)?.epoch ?? 0;
     // By others' clocks: a wrong one costs an attempt, or a wait.
-    return Math.abs(this.#log.env.now() - manifest.commit.time) < recentMs;
+    return Math.abs(this.#log.env.now() - manifest.commit.time) < this.#pace.recentMs;
   }
 
   /** Asks to be opened, once for every epoch; returns the epoch named. */
@@ -99,7 +153,9 @@ export class Opener {
     if (published === before) return before;
     const intent = { producer: this.#id, before: asEpoch(before), incarnation: this.#incarnation };
     const key = openingIntentKey(this.#log.spec.uuid, intent);
+    const begun = this.#log.env.monotonic();
     await this.#log.store.put(key, new Uint8Array(0), { signal: options.signal, hint: true });
+    this.#log.roundTrip.learn(this.#log.env.monotonic() - begun);
     return before;
   }
 
@@ -108,6 +164,7 @@ export class Opener {
     const { store, env } = this.#log;
     const { objects, more } = await store.list(intentPrefix, { ...options, keysOnly: true, limit: countedMax });
     const crowd = more ? crowdMax : objects.length + 1;
+    const { windowMs, spanMsMax } = this.#pace;
     const spanMs = Math.min(spanMsMax, windowMs * Math.log2(crowd) * 2 ** Math.min(round, 10));
     return spanMs / 4 + spreadMs(env.random(), spanMs, crowd);
   }
@@ -115,6 +172,7 @@ export class Opener {
   /** Polls the head until somebody opened this incarnation, or the time is over. */
   async #waitFor(waitMs: number, options: CallOptions): Promise<Manifest | undefined> {
     const { env, head } = this.#log;
+    const { firstPollMs, pollMsMax } = this.#pace;
     const until = env.monotonic() + waitMs;
     for (let pollMs = firstPollMs; ; pollMs = Math.min(2 * pollMs, pollMsMax)) {
       const pauseMs = pollMs * (0.5 + env.random());
@@ -128,6 +186,10 @@ export class Opener {
     }
   }
 
+  get #pace(): OpeningPace {
+    return openingPace(this.#log.roundTrip.ms);
+  }
+
   #stateIn(manifest: Manifest): ProducerState | undefined {
     return manifest.producers.get(this.#id);
   }
@@ -135,7 +197,7 @@ export class Opener {
   /** Asked of the first base only: what changes later was opened at the same time. */
   async #assertQuiet(base: Manifest, options: CallOptions | undefined): Promise<void> {
     const state = this.#stateIn(base);
-    if (this.#takeover !== "when-quiet" || this.#before !== undefined || !state) return;
+    if (this.#takeover !== "when-quiet" || this.#before !== undefined || !state || hasLeft(state)) return;
     // A version that is gone was old enough for a reclaim.
     const last = await this.#log.head.read(state.at, options);
     const agoMs = this.#log.env.now() - (last?.commit.time ?? 0);
@@ -151,10 +213,11 @@ export class Opener {
     const id = this.#id;
     return {
       by: `open ${id}`,
+      kind: "open",
       prepare: async (base, options) => {
         await this.#assertQuiet(base, options);
         const find = (producer: string): Promise<SilentFinding | undefined> =>
-          findSilent(base, producer, (ref) => this.#log.readTable(ref, options));
+          this.#log.findSilent(base, producer, options);
         const absent = intents.openings.map((o) => o.producer).filter((producer) => !base.producers.has(producer));
         const found = await Promise.all(absent.map(find));
         return {
