@@ -8,12 +8,9 @@
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-
 import { inScratchFolder } from "../harness/scratch-folder.js";
 
-
 import { type Opening, openProducer } from "../src/cadence/index.js";
-
 
 import { systemEnv } from "../src/env/index.js";
 import {

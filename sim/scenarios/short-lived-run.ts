@@ -7,6 +7,7 @@ import { withHedging, withRetry } from "../../src/store/index.js";
 import { Simulation } from "../world/simulation.js";
 
 const spec: NamespaceSpec = {
+  format: 1,
   uuid: "00000000-0000-4000-8000-000000000002",
   grid: { rows: 1, chunks: 1 },
   order: { kind: "commit" },

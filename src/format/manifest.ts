@@ -81,7 +81,8 @@ export type CommitKind =
   | "pin"
   | "settings"
   | "starvation"
-  | "close";
+  | "close"
+  | "delete";
 
 /** State of the log at one version. */
 export interface Manifest {

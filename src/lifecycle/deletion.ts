@@ -47,6 +47,7 @@ export async function commitDeletion(log: Log, force: boolean, options: CallOpti
     await log.commit<undefined, undefined>(
       {
         by: "delete log",
+        kind: "delete",
         stage: (draft) => {
           const forks = [...draft.pins.values()].map((pin) => pin.uri);
           if (forks.length > 0 && !force) throw hasForks(log.place.uri, forks);

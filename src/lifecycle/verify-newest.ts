@@ -38,7 +38,8 @@ export class NewestVersion {
       if (intent.kind === "opening") {
         const { producer, before } = intent.opening;
         this.#noteEpoch(key, { producer, epoch: before });
-      } else for (const batch of intent.batches) this.note(key, batch.base, batch);
+      } else if (intent.kind === "leaving") this.#noteEpoch(key, intent.leaving);
+      else for (const batch of intent.batches) this.note(key, batch.base, batch);
     }
   }
 

@@ -52,8 +52,8 @@ export function manifestFields(change: object = {}): Record<string, unknown> {
     waiting: [[5, descriptor(7)]],
     producers: {
       p: [1, "0123456789ab", 8, 9, [1, 0, 0, 249, 1156262482]],
-      q: [3, "0123456789ac", 2, 4, [1, 0, 0, 249, 7, 2, "0123456789ad"], "later", 1.5],
-      r: [1, "0123456789ae", 0, 5, 0],
+      q: [3, "0123456789ac", 2, 4, [1, 0, 0, 249, 7, 2, "0123456789ad"], 0, "later", 1.5],
+      r: [1, "0123456789ae", 0, 5, 0, 1],
       s: [2, "0123456789af", 4, 6, { table: reference }],
     },
     tables: [reference],
@@ -126,7 +126,9 @@ function manifestCases(): ConformanceCase[] {
     "settings that are a list": { settings: [] },
     "a starving step that is text": { starving: "2" },
     "an unknown field nested too deeply": { future: nested(65) },
-    "an unknown element nested too deeply": { producers: { p: [1, "0123456789ab", 0, 1, 0, nested(66)] } },
+    "an unknown element nested too deeply": { producers: { p: [1, "0123456789ab", 0, 1, 0, 0, nested(66)] } },
+    "a left that is a text": { producers: { p: [1, "0123456789ab", 0, 1, 0, "1"] } },
+    "a kind that is a number": { commit: { id: "v0u1t2s3r4q5", by: "p", time: 1, kind: 7 } },
   };
   return [
     make("whole, with fields of the future", whole),

@@ -72,4 +72,29 @@ describe("hazard 55: uploads beside an eager reclaimer", () => {
     await producer.close();
     await other.close();
   });
+
+  test("a backlog that a reclaim passed is uploaded again at once, not one batch for every commit", async () => {
+    const env = new AutoEnv();
+    const store = new MemoryStore();
+    const ns = await createNamespace("memory:55c", { grid: { rows: 1, chunks: 1 } }, { store, env });
+    const other = await ns.producer({ id: "other", cadence: { kind: "interval", intervalMs: 1 } });
+    // It commits only when it is flushed, so all of them are in flight when the cutoff passes.
+    const producer = await ns.producer({ id: "backlog", cadence: { kind: "fixed", batches: 10_000 } });
+    const batches = 200;
+    for (let i = 0; i < batches; i++) await producer.append(slice);
+    while ((await store.list("batch/")).objects.length < batches) await env.sleep(1);
+    for (let i = 0; i < 8; i++) {
+      await other.append(slice);
+      await other.flush();
+      env.nowMs += 60_000;
+    }
+    await ns.reclaim({ graceMs: 120_000, keepVersions: 1 });
+    const before = (await ns.info()).version;
+    await producer.flush();
+    const { version, steps } = await ns.info();
+    expect(steps.end).toBe(8 + batches);
+    expect(version - before).toBeLessThanOrEqual(4);
+    await producer.close();
+    await other.close();
+  });
 });

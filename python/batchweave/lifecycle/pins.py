@@ -32,7 +32,7 @@ def _confirm(fork: str, log: Log, uri: str) -> None:
         return False, True
 
     try:
-        _, is_held = log.commit("confirm fork", stage)
+        _, is_held = log.commit("confirm fork", "pin", stage)
     except BatchWeaveError as error:
         # Whoever may only read relies on the pin as it is: nobody removes it while the fork stands.
         if pin is None or not is_error(error, "STORE_DENIED"):

@@ -176,9 +176,10 @@ class Publisher:
             return max(announced_at + delay, self._looked_at + min(delay, pace.patience / 2))
         # Soon after the carrier's commit is expected, and again soon if that was in vain.
         growth = _LOOK_GROWTH ** min(self._looks_in_vain, 10)
+        # What was seen so long ago says nothing about who carries now: the carrier may have closed.
+        if announced_at - self._looked_at > pace.patience:
+            return min(take_over_at, announced_at)
         again_at = self._looked_at + min(pace.patience / 2, pace.look * growth)
-        if self._looks_in_vain > 0:
-            return min(take_over_at, again_at)
         offset = time.time() - time.monotonic()
         expected_at = self._rhythm.expected_at(announced_at + offset, self._log.round_trip.seconds, pace) - offset
         return min(take_over_at, max(expected_at, again_at))

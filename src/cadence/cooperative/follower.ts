@@ -113,8 +113,9 @@ export class Follower {
   #awaitedLookAtMs(announcedAtMs: number, pace: Pace): number {
     const { env, roundTrip } = this.#log;
     const growth = lookGrowth ** Math.min(this.#looksInVain, 10);
+    // What was seen so long ago says nothing about who carries now: the carrier may have closed.
+    if (announcedAtMs - this.#lookedAtMs > pace.patienceMs) return announcedAtMs;
     const againAtMs = this.#lookedAtMs + Math.min(pace.patienceMs / 2, pace.lookMs * growth);
-    if (this.#looksInVain > 0) return againAtMs;
     // The rhythm is told in wall clock, this process's deadlines are not.
     const offsetMs = env.now() - env.monotonic();
     const expectedAtMs = this.#rhythm.expectedAtMs(announcedAtMs + offsetMs, roundTrip.ms, pace) - offsetMs;

@@ -56,7 +56,7 @@ export function paceOf(roundTripMs: number): Pace {
     aloneListMs: times(r, 14, 100, 1_000),
     vouchMs: times(r, 800, 1_000, 60_000),
     spentIntentsMax: times(r, 7, 50, 500),
-    farewellMs: times(r, 30, 500, 3_000),
+    farewellMs: times(r, 40, 500, 3_000),
   };
 }
 

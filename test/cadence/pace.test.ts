@@ -1,0 +1,94 @@
+/**
+ * Property: every wait of the cooperative cadence goes with the round trip of the store, between a floor and a ceiling; on S3 all are at their ceilings, so
+ * that what requests cost there does not depend on a measurement. A look is expected neither before a batch can be visible nor long after.
+ * Method: the pure functions, fast-check for what must hold everywhere.
+ */
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { CarrierRhythm, CycleRate, type Pace, paceOf } from "../../src/cadence/cooperative/pace.js";
+import { RoundTrip } from "../../src/log/index.js";
+
+const names = Object.keys(paceOf(1)) as (keyof Pace)[];
+const roundTripMs = fc.double({ min: 0.01, max: 10_000, noNaN: true });
+
+describe("the pace of a store", () => {
+  test("never falls when round trips take longer, and never passes that of S3", () => {
+    fc.assert(
+      fc.property(roundTripMs, roundTripMs, (a, b) => {
+        const [fast, slow] = [paceOf(Math.min(a, b)), paceOf(Math.max(a, b))];
+        for (const name of names) {
+          expect(fast[name]).toBeGreaterThan(0);
+          expect(fast[name]).toBeLessThanOrEqual(slow[name]);
+          expect(slow[name]).toBeLessThanOrEqual(paceOf(75)[name]);
+        }
+      }),
+    );
+  });
+
+  test("on S3, whatever a write takes there, it is one and the same", () => {
+    for (const ms of [75, 100, 150, 400]) expect(paceOf(ms)).toEqual(paceOf(100));
+  });
+
+  test("on a folder everything is at least seven times faster than on S3", () => {
+    const [folder, s3] = [paceOf(2), paceOf(100)];
+    for (const name of names.filter((n) => n !== "farewellMs")) expect(folder[name] * 7).toBeLessThanOrEqual(s3[name]);
+  });
+
+  test("a carrier leaves a fifth of the time to others, alone or not, and slows down while there is nothing to carry", () => {
+    const rate = new CycleRate();
+    for (let i = 0; i < 50; i++) rate.learn(1_000, 80, 80 * i);
+    const pace = paceOf(40);
+    expect(rate.intervalMs(pace, false, 0)).toBeGreaterThanOrEqual(1.24 * 80);
+    const waits = [0, 1, 2, 3, 20].map((idle) => rate.intervalMs(pace, false, idle));
+    expect([...waits].sort((a, b) => a - b)).toEqual(waits);
+    expect(waits.at(-1)).toBeLessThanOrEqual(pace.idleMsMax);
+  });
+});
+
+describe("when a look is worth it", () => {
+  test("not before the batch could be committed, and within a cycle and two round trips", () => {
+    fc.assert(
+      fc.property(
+        roundTripMs,
+        fc.array(fc.tuple(fc.integer({ min: 1, max: 50 }), fc.double({ min: -1e4, max: 1e4, noNaN: true }))),
+        fc.double({ min: 0, max: 1e6, noNaN: true }),
+        (ms, seen, announcedAtMs) => {
+          const pace = paceOf(ms);
+          const rhythm = new CarrierRhythm();
+          let version = 0;
+          let stampedAtMs = 0;
+          // Clocks jump, in either direction.
+          for (const [versions, passedMs] of seen) {
+            version += versions;
+            stampedAtMs += passedMs;
+            rhythm.see(version, stampedAtMs);
+          }
+          const expectedMs = rhythm.expectedAtMs(announcedAtMs, ms, pace) - announcedAtMs;
+          expect(expectedMs).toBeGreaterThanOrEqual(ms / 2 - 1e-6);
+          expect(expectedMs).toBeLessThanOrEqual(pace.intervalMsMax + 2 * ms + 1e-6);
+        },
+      ),
+    );
+  });
+
+  test("right after the commit of a carrier that keeps its pace", () => {
+    const rhythm = new CarrierRhythm();
+    for (let v = 1; v <= 10; v++) rhythm.see(v, 500 * v);
+    // Announced at 5,120, listed before 5,500, written after that: one round trip for the PUT, and a little.
+    expect(rhythm.expectedAtMs(5_120, 100, paceOf(100))).toBeCloseTo(5_620);
+  });
+});
+
+test("a round trip is guessed from reads until the first write, and one late answer hardly counts", () => {
+  const roundTrip = new RoundTrip();
+  expect(roundTrip.ms).toBe(100);
+  roundTrip.guess(2);
+  expect(roundTrip.ms).toBe(3);
+  roundTrip.learn(10);
+  roundTrip.guess(1);
+  expect(roundTrip.ms).toBe(10);
+  roundTrip.learn(5_000);
+  expect(roundTrip.ms).toBeLessThan(600);
+  for (let i = 0; i < 8; i++) roundTrip.learn(10);
+  expect(roundTrip.ms).toBeLessThan(15);
+});
