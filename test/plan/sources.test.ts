@@ -8,6 +8,7 @@ import { readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type Env, openStore, systemEnv } from "../../src/index.js";
+import { definePipeline, OpenPipeline } from "../../src/plan/index.js";
 import { ShardPool } from "../../src/plan/source/shard-pool.js";
 import {
   iterable,
@@ -273,3 +274,32 @@ describe("faults", () => {
     await expect(read(jsonl({ shards: join(dataFolder(), "*.jsonl") }))).rejects.toThrow(/Source s has no shards/);
   });
 });
+
+test("what loaders hold has one bound for the process: sixty sources of large samples, in four lanes", async () => {
+  const [sources, lanes, sampleBytes, bytesMax] = [60, 4, 100_000, 8_388_608];
+  const tokens = new Array(16).fill(1);
+  const pipeline = definePipeline({
+    namespace: { uri: "memory:", grid: { rows: 2, chunks: 1 }, lanes },
+    sources: Object.fromEntries(
+      Array.from({ length: sources }, (_, i) => [
+        `s${i}`,
+        iterable({
+          open: function* () {
+            for (;;) yield { value: { tokens, features: { x: "x".repeat(sampleBytes) } }, bytes: sampleBytes };
+          },
+        }),
+      ]),
+    ),
+    strategy: (graph) => graph,
+    construct: { seqLength: 4096 },
+    batch: { samples: 2 * sources },
+    workers: { threads: 0 },
+    buffers: { bytesMax, windowBytesMax: 1 },
+  });
+  await using open = await OpenPipeline.open(pipeline, env);
+  const planners = Array.from({ length: lanes }, (_, lane) => open.planner(lane, lanes));
+  for (let round = 0; round < 3; round++) for (const planner of planners) await planner.next();
+  const most = open.figures.reduce((sum, { bufferedBytesMost }) => sum + bufferedBytesMost, 0);
+  // One sample of each is always allowed.
+  expect(most).toBeLessThan(bytesMax + 2 * sources * lanes * sampleBytes);
+}, 60_000);

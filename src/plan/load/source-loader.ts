@@ -5,6 +5,7 @@
 import { BatchWeaveError, type Env } from "../../index.js";
 import type { ResolvedSource } from "../source/source.js";
 import type { CursorItem, SourceCursor, SourcePosition } from "../source/source-cursor.js";
+import type { BufferBudget } from "./buffer-budget.js";
 import { attemptsOf, type Fault, stopFor, stopForSetup } from "./fault.js";
 import type { DropLimits } from "./fault-tally.js";
 import { orAborted } from "./or-aborted.js";
@@ -45,8 +46,8 @@ export type TooLong = "split" | "truncate" | "skip" | "stop";
 export interface LoaderSettings extends DropLimits {
   /** Samples read ahead at most. */
   readonly bufferSamplesMax: number;
-  /** Bytes read ahead at most (one group of samples is always allowed). */
-  readonly bufferBytesMax: number;
+  /** Bytes read ahead, shared by all loaders of a process. */
+  readonly budget: BufferBudget;
   readonly vocabSize?: number | undefined;
   readonly tooLong: TooLong;
 }
@@ -110,6 +111,7 @@ export class SourceLoader {
     this.#env = parts.env;
     this.#counter = parts.counter;
     this.#settings = settings;
+    settings.budget.join();
     this.#chain = (parts.source.settings.transforms ?? []).filter(({ at }) => at === "loader");
   }
 
@@ -165,9 +167,18 @@ export class SourceLoader {
     [this.#head, ...this.#rest] = loaded;
   }
 
+  #hold(bytes: number): void {
+    this.#bytes += bytes;
+    this.#settings.budget.add(bytes);
+  }
+
+  #hasRoom(more = 0): boolean {
+    return this.#settings.budget.hasRoom(this.#bytes + more);
+  }
+
   #release(meta: SampleMeta): void {
     const bytes = meta.bytes ?? 0;
-    this.#bytes -= bytes;
+    this.#hold(-bytes);
     this.#counter.buffer(-bytes);
   }
 
@@ -196,7 +207,7 @@ export class SourceLoader {
 
   /** In the background, when half of what is allowed has been used. A failure waits until somebody needs the sample. */
   #prefetch(): void {
-    const isLow = 2 * this.#slots.length < this.#ahead && this.#bytes < this.#settings.bufferBytesMax;
+    const isLow = 2 * this.#slots.length < this.#ahead && this.#hasRoom();
     if (isLow && !this.#filling && !this.#sourceEnded && !this.#failure) void this.#fill(undefined);
   }
 
@@ -215,7 +226,8 @@ export class SourceLoader {
     do {
       const group: Pick<Slot, "item" | "before">[] = [];
       const count = Math.min(groupSamplesMax, Math.max(1, this.#ahead - this.#slots.length));
-      while (group.length < count) {
+      // However full it is, one sample is always allowed.
+      for (let bytes = 0; group.length < count && (group.length === 0 || this.#hasRoom(bytes)); ) {
         const before = this.#cursor.position;
         const item = await this.#cursor.next(signal);
         if (!item) {
@@ -223,9 +235,10 @@ export class SourceLoader {
           break;
         }
         group.push({ item, before });
+        bytes += item.raw?.bytes ?? 0;
       }
       this.#transform(group);
-    } while (!this.#sourceEnded && this.#slots.length < this.#ahead && this.#bytes < this.#settings.bufferBytesMax);
+    } while (!this.#sourceEnded && this.#slots.length < this.#ahead && this.#hasRoom());
   }
 
   #transform(group: readonly Pick<Slot, "item" | "before">[]): void {
@@ -238,7 +251,10 @@ export class SourceLoader {
       const result = fault
         ? Promise.resolve({ fault })
         : outputs.then((list) => this.#finish(item, list[readable.indexOf(item)] as ChainOutput));
-      result.catch(() => {});
+      const rawBytes = item.raw?.bytes ?? 0;
+      this.#hold(rawBytes);
+      const made = (): void => this.#hold(-rawBytes);
+      result.then(made, made);
       this.#slots.push({ item, before, result });
     }
   }
@@ -293,7 +309,7 @@ export class SourceLoader {
   /** A sample that is ready, or a piece of one. Sizes are counted once, with the first. */
   #piece(value: PreparedSample, id: string, output: ChainOutput | undefined, bytes: number): Piece {
     if (output) this.#counter.addStages(0, output.bytes);
-    this.#bytes += bytes;
+    this.#hold(bytes);
     this.#counter.buffer(bytes);
     return { meta: metaOf(value, this.#source.name, id, bytes), value };
   }

@@ -5,6 +5,7 @@
 import { BatchWeaveError, type Env, type LineageSample } from "../../index.js";
 import { FillBins } from "../graph/fill-bins.js";
 import type { LoadPlan } from "../graph/load-plan.js";
+import type { BufferBudget } from "../load/buffer-budget.js";
 import type { Fault } from "../load/fault.js";
 import { attemptsOf, countFaults, stopFor, stopForSetup } from "../load/fault.js";
 import { orAborted } from "../load/or-aborted.js";
@@ -60,6 +61,7 @@ export interface LaneParts {
   readonly pool: TransformPool;
   readonly env: Env;
   readonly counters: readonly FigureCounter[];
+  readonly budget: BufferBudget;
 }
 
 /** Faults named in a batch's notes at most; lineage names them all. */
@@ -105,10 +107,10 @@ export class LanePlanner {
     this.#used = sources.map((_, i) => state.used[i] ?? 0);
     this.#debt = state.debt;
     this.#isOver = state.isOver;
-    const { samplesMax = 64, bytesMax = 8_388_608 } = spec.buffers ?? {};
+    const { samplesMax = 64 } = spec.buffers ?? {};
     const settings = {
       bufferSamplesMax: samplesMax,
-      bufferBytesMax: bytesMax,
+      budget: parts.budget,
       tokensMax: spec.construct.seqLength,
       vocabSize: spec.construct.vocabSize,
       tooLong: spec.construct.tooLong ?? "split",

@@ -72,7 +72,7 @@ export interface PipelineSpec {
     | ((step: number) => Readonly<Record<string, number>> | Promise<Readonly<Record<string, number>>>)
     | undefined;
   readonly workers?: TransformPoolSettings | undefined;
-  /** Read-ahead of each lane and source. Defaults 64 samples, 8 MiB. */
+  /** Read-ahead: `samplesMax` of each lane and source (default 64), `bytesMax` of the whole process (default 256 MiB; one sample of each lane and source is always allowed). */
   readonly buffers?:
     | (ShardPoolSettings & { readonly samplesMax?: number | undefined; readonly bytesMax?: number | undefined })
     | undefined;

@@ -8,6 +8,7 @@ import {
   safetensorsType,
   systemEnv,
 } from "../../index.js";
+import { BufferBudget } from "../load/buffer-budget.js";
 import type { Fault } from "../load/fault.js";
 import { FigureCounter, type SourceFigures } from "../load/source-figures.js";
 import { TransformPool } from "../load/transform-pool.js";
@@ -57,6 +58,9 @@ export interface RunResult {
   readonly end: number;
 }
 
+/** Bytes of samples that a process reads ahead, where the pipeline does not say. */
+const bufferBytesDefault = 268_435_456;
+
 /** A pipeline that is being planned, with everything its lanes share. Dispose it. */
 export class OpenPipeline implements AsyncDisposable {
   readonly resolved: ResolvedPipeline;
@@ -79,7 +83,8 @@ export class OpenPipeline implements AsyncDisposable {
       (counters[sources.indexOf(source)] as FigureCounter).readBytes += bytes;
     });
     const pool = new TransformPool(env, spec.workers, workerUrl);
-    return new OpenPipeline(resolved, { pipeline: resolved, shards, pool, env, counters });
+    const budget = new BufferBudget(spec.buffers?.bytesMax ?? bufferBytesDefault);
+    return new OpenPipeline(resolved, { pipeline: resolved, shards, pool, env, counters, budget });
   }
 
   /** A planner of lane (or part) `lane` of `lanes`, from a resume point or from the beginning. */
