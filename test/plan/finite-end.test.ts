@@ -62,7 +62,9 @@ test("three processes at once, and one after another: the last one closes the lo
   expect(await runPipeline(inTurn, { ...fast, lanes: [1] })).toMatchObject({ closed: true });
 });
 
-test("lanes that end long before others, or have nothing at all, do not hold the log up", async () => {
+test("lanes that end long before others, or have nothing at all, do not hold the log up", {
+  timeout: 120_000,
+}, async () => {
   const folder = dataFolder();
   // Compressed: it cannot be divided, and all its samples are one window, which is one lane's.
   const all = writeJsonl(folder, "web", [250], { gzip: true });

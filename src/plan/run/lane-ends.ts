@@ -3,16 +3,19 @@
  * lanes have ended, and whoever comes last closes it. Lanes end at different steps: empty batches fill the gaps, so that every batch can be reached;
  * whoever finds a gap of a lane that has ended fills it, whoever held that lane.
  */
-import { type Env, isBatchWeaveError, type Namespace } from "../../index.js";
+import { type Env, isBatchWeaveError, type Namespace, type ProducerOptions } from "../../index.js";
 import { inheritedPoints, type LaneLayout, laneId, openLanes, type RunningLane, startOf } from "./lane-layout.js";
 import { type LaneParts, LanePlanner, type PlannedBatch } from "./lane-planner.js";
 import { decodeLaneState, isLanePoint, nextStepOf } from "./lane-state.js";
 
 /** How often a process that writes looks for a gap that holds the log up. */
 const lookDelayMs = 1_000;
-/** Looks at the same gap before a lane that somebody else held is filled by us. */
+/** Looks at the same gap before a lane that somebody else held is filled by us; processes begin one after another, so that they do not fence each other. */
 const looksMin = 3;
-const attemptsMax = 5;
+const turnsMax = 8;
+/** Whoever comes to the end gives those before it so long to close the log, and tries so often when another was faster. */
+const turnMs = 300;
+const attemptsMax = 30;
 
 /** Where a lane stands. */
 interface LaneEnd {
@@ -33,12 +36,18 @@ export class LaneEnds {
   readonly #layout: LaneLayout;
   readonly #steps: number;
   readonly #append: Append;
+  readonly #producing: Omit<ProducerOptions, "id" | "signal"> | undefined;
   readonly #signal: AbortSignal | undefined;
   /** Lanes that were seen not to have ended, by seq: asking the sources again would give the same. */
   readonly #going = new Map<number, number>();
 
   constructor(
-    log: { readonly ns: Namespace; readonly layout: LaneLayout; readonly steps: number },
+    log: {
+      readonly ns: Namespace;
+      readonly layout: LaneLayout;
+      readonly steps: number;
+      readonly producing: Omit<ProducerOptions, "id" | "signal"> | undefined;
+    },
     parts: LaneParts,
     append: Append,
     signal: AbortSignal | undefined,
@@ -46,6 +55,7 @@ export class LaneEnds {
     this.#ns = log.ns;
     this.#layout = log.layout;
     this.#steps = log.steps;
+    this.#producing = log.producing;
     this.#parts = parts;
     this.#append = append;
     this.#signal = signal;
@@ -54,19 +64,36 @@ export class LaneEnds {
   /** While a process writes: fills gaps of lanes that have ended, because others could go on for a while only. Ends with the signal. */
   async watch(lanes: readonly RunningLane[], env: Env, signal: AbortSignal): Promise<void> {
     if (!this.#layout.isLanes || !this.#parts.pipeline.hasEnd) return;
+    const adopted: RunningLane[] = [];
     let seen = { step: -1, times: 0 };
-    while (!signal.aborted) {
-      await env.sleep(lookDelayMs, signal).catch(() => {});
-      if (signal.aborted) return;
-      const { waiting } = await this.#ns.info({ signal });
-      if (!waiting) continue;
-      seen = { step: waiting.missingStep, times: seen.step === waiting.missingStep ? seen.times + 1 : 1 };
-      const lane = Number(waiting.lane.slice("lane-".length));
-      const own = lanes.find((one) => one.lane === lane);
-      if (own?.ended) await this.#fill(own, await this.#reached(signal, lanes));
-      if (own || seen.times < looksMin || !(await this.#look(lane)).isOver) continue;
-      await this.#fillForeign([lane], await this.#reached(signal)).catch(onlyLost);
+    try {
+      while (!signal.aborted) {
+        await env.sleep(adopted.length > 0 ? lookDelayMs / 4 : lookDelayMs, signal).catch(() => {});
+        if (signal.aborted) return;
+        const { waiting } = await this.#ns.info({ signal });
+        if (!waiting) continue;
+        seen = { step: waiting.missingStep, times: seen.step === waiting.missingStep ? seen.times + 1 : 1 };
+        const ended = [...lanes.filter((lane) => lane.ended), ...adopted];
+        const reached = await this.#reached(signal, lanes);
+        for (const lane of ended) await this.#fill(lane, reached).catch(onlyLost);
+        const missing = Number(waiting.lane.slice("lane-".length));
+        const isForeign = ![...lanes, ...adopted].some(({ lane }) => lane === missing);
+        if (isForeign && seen.times >= looksMin + this.#turn) adopted.push(...(await this.#adopt(lanes)));
+      }
+    } finally {
+      await Promise.allSettled(adopted.map(({ producer }) => producer.close()));
     }
+  }
+
+  /** Takes over all lanes of others that have ended. */
+  async #adopt(lanes: readonly RunningLane[]): Promise<RunningLane[]> {
+    const others = Array.from({ length: this.#layout.count }, (_, k) => k).filter(
+      (k) => !lanes.some(({ lane }) => lane === k),
+    );
+    const over = (await Promise.all(others.map((lane) => this.#look(lane)))).filter(({ isOver }) => isOver);
+    const held = over.map(({ lane }) => lane);
+    if (held.length === 0) return [];
+    return await openLanes(this.#ns, this.#parts, { ...this.#layout, held }, this.#producing, this.#signal);
   }
 
   /** Fills the gaps that the own lanes have left below what others have written. */
@@ -76,9 +103,15 @@ export class LaneEnds {
     for (const lane of lanes) if (lane.ended) await this.#fill(lane, reached);
   }
 
+  /** When it is this process's turn among those that find the same gap at the same time. */
+  get #turn(): number {
+    return Math.min(...this.#layout.held) % turnsMax;
+  }
+
   /** Closes the log if all lanes have ended; whether it is closed now, and where it ends. */
   async finish(mayClose: boolean): Promise<{ closed: boolean; end: number }> {
-    for (let attempt = 1; ; attempt++) {
+    const { env } = this.#parts;
+    for (let attempt = 0; ; attempt++) {
       const { steps, closed } = await this.#ns.info({ signal: this.#signal });
       if (closed || !mayClose) return { closed, end: steps.end };
       const ends = await Promise.all(Array.from({ length: this.#layout.count }, (_, lane) => this.#look(lane)));
@@ -86,14 +119,27 @@ export class LaneEnds {
       try {
         const reached = await this.#reached(this.#signal);
         const behind = ends.filter(({ nextStep }) => nextStep < reached).map(({ lane }) => lane);
-        if (this.#layout.isLanes && behind.length > 0) await this.#fillForeign(behind, reached);
+        if (this.#layout.isLanes && behind.length > 0) {
+          // Others may have come to the same end; whose turn is first does it, and the others find it done.
+          const waitMs = attempt === 0 ? this.#turn * turnMs : env.random() * turnMs * 2 ** Math.min(attempt - 1, 4);
+          if (waitMs > 0) await env.sleep(waitMs, this.#signal);
+          if (waitMs === 0 || !(await this.#hasMoved(ends))) await this.#fillForeign(behind, reached);
+          else continue;
+        }
         return { closed: true, end: (await this.#ns.close({ signal: this.#signal })).end };
       } catch (error) {
         // Somebody else came to the same end at the same time.
-        if (attempt === attemptsMax) throw error;
+        if (attempt >= attemptsMax) throw error;
         onlyLost(error);
       }
     }
+  }
+
+  /** Whether the log was closed or a lane was filled since. */
+  async #hasMoved(ends: readonly LaneEnd[]): Promise<boolean> {
+    const { closed, producers } = await this.#ns.info({ signal: this.#signal });
+    const now = new Map(producers.map(({ id, seq }) => [id, seq]));
+    return closed || ends.some(({ lane, seq }) => (now.get(laneId(this.#layout, lane)) ?? seq) !== seq);
   }
 
   /** The first step that no lane has written, nor any above it; own lanes have batches on the way. */
@@ -140,7 +186,13 @@ export class LaneEnds {
 
   /** Takes over lanes that have ended: whoever held them has nothing to write any more. */
   async #fillForeign(lanes: readonly number[], reached: number): Promise<void> {
-    const opened = await openLanes(this.#ns, this.#parts, { ...this.#layout, held: lanes }, undefined, this.#signal);
+    const opened = await openLanes(
+      this.#ns,
+      this.#parts,
+      { ...this.#layout, held: lanes },
+      this.#producing,
+      this.#signal,
+    );
     for (const lane of opened) await this.#fill(lane, reached);
     await Promise.all(opened.map(({ producer }) => producer.close({ signal: this.#signal })));
   }

@@ -153,7 +153,7 @@ export async function runPipeline(
     return result(true, found.steps.end);
   const lanes = await openLanes(ns, open.parts, layout, settings.producer, options.signal);
   const ends = new LaneEnds(
-    { ns, layout, steps },
+    { ns, layout, steps, producing: settings.producer },
     open.parts,
     (lane, batch) => append(lane, batch, report, options),
     options.signal,
