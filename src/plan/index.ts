@@ -58,7 +58,8 @@ export {
 } from "./mix/mix-schedule.js";
 export { SeededRandom } from "./mix/random.js";
 export { auditPipeline, type PipelineAudit } from "./run/audit.js";
-export type { BatchNotes, PlannedBatch } from "./run/lane-planner.js";
+export type { BatchNotes } from "./run/batch-notes.js";
+export type { PlannedBatch } from "./run/lane-planner.js";
 export { definePipeline, type Pipeline, type PipelineSpec, type Strategy } from "./run/pipeline.js";
 export { loadPipeline } from "./run/pipeline-file.js";
 export { describeSources, describeSummary } from "./run/report-text.js";

@@ -7,7 +7,7 @@ import type { Fault } from "../load/fault.js";
 import { ShardPool } from "../source/shard-pool.js";
 import type { ResolvedSource } from "../source/source.js";
 import { SourceCursor } from "../source/source-cursor.js";
-import type { BatchNotes } from "./lane-planner.js";
+import type { BatchNotes } from "./batch-notes.js";
 import { decodeLaneState, isPrintOf, type LaneState, type PipelinePrint } from "./lane-state.js";
 import { balancePieces } from "./piece-audit.js";
 import { type Pipeline, type ResolvedPipeline, resolvePipeline } from "./pipeline.js";

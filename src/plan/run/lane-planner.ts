@@ -7,40 +7,19 @@ import { FillBins } from "../graph/fill-bins.js";
 import type { LoadPlan } from "../graph/load-plan.js";
 import type { BufferBudget } from "../load/buffer-budget.js";
 import type { Fault } from "../load/fault.js";
-import { attemptsOf, countFaults, stopFor, stopForSetup } from "../load/fault.js";
-import { orAborted } from "../load/or-aborted.js";
-import { asPrepared, type PreparedSample } from "../load/prepared-sample.js";
+import type { PreparedSample } from "../load/prepared-sample.js";
 import type { SampleMeta } from "../load/sample-meta.js";
 import type { FigureCounter } from "../load/source-figures.js";
 import { type LoadedSample, SourceLoader } from "../load/source-loader.js";
-import type { ChainOutput } from "../load/transform-chain.js";
 import type { TransformPool } from "../load/transform-pool.js";
 import { mixPosition, type Weights } from "../mix/mix-schedule.js";
-import { FillSelector, SampleSelector, type Selection, type SelectionParts } from "../mix/sample-selection.js";
+import { FillSelector, SampleSelector, type SelectionParts } from "../mix/sample-selection.js";
 import type { ShardPool } from "../source/shard-pool.js";
 import { SourceCursor } from "../source/source-cursor.js";
+import { type BatchNotes, lineageOf, notesOf } from "./batch-notes.js";
+import { finishSamples } from "./finished-sample.js";
 import { decodeLaneState, encodeLaneState, type LaneState, nextStepOf } from "./lane-state.js";
 import type { ResolvedPipeline } from "./pipeline.js";
-
-/** What is stored with each batch besides its slices: who looks at a batch finds how it came about. */
-export interface BatchNotes {
-  readonly step: number;
-  readonly phase: string;
-  /** What a mix callback decided; making the batch again uses it instead of asking. */
-  readonly mix?: Weights | undefined;
-  readonly samples: number;
-  readonly tokens: number;
-  readonly slots: number;
-  /** Max / mean cost over ranks and microbatches, as samples arrived and as planned. */
-  readonly imbalance: { readonly before: LoadPlan["before"]; readonly after: LoadPlan["after"] };
-  /** Samples, or rests of shards, that were left out or cut on the way; the first hundred by name. */
-  readonly faults?: readonly Fault[] | undefined;
-  readonly faultsMore?: number | undefined;
-  /** All of them, counted by source and stage. */
-  readonly faultCounts?: Readonly<Record<string, number>> | undefined;
-  /** By source, tokens that were dropped because their samples are longer than a sequence. */
-  readonly dropped?: Readonly<Record<string, number>> | undefined;
-}
 
 /** A batch that is ready to be appended. */
 export interface PlannedBatch {
@@ -63,9 +42,6 @@ export interface LaneParts {
   readonly counters: readonly FigureCounter[];
   readonly budget: BufferBudget;
 }
-
-/** Faults named in a batch's notes at most; lineage names them all. */
-const faultsNamedMax = 100;
 
 /** Where a lane goes on. */
 export interface LaneStart {
@@ -185,14 +161,19 @@ export class LanePlanner {
     if (selection.samples.length === 0 && !options.isFiller) {
       if (selection.debt.some((count) => count > 0)) throw tooMany(step, pipeline);
       // What is faulty after the last good sample is in no batch: the log ends before it. With no good sample at all there is no log to end.
-      if (selection.faults.length > 0 && this.#seq === 0) throw emptyBatch(step, selection.faults);
+      if (selection.faults.length > 0 && this.#age === 0) throw emptyBatch(step, selection.faults);
       return undefined;
     }
     this.#positions = this.#positions.map((position, i) => selection.positions.get(i)?.at ?? position);
     this.#used = this.#used.map((used, i) => selection.positions.get(i)?.used ?? used);
     this.#debt = selection.debt;
     this.#assertDebt(step);
-    const { kept, start, faults } = await this.#finish(selection, bins.assignment, options.signal);
+    const { kept, start, faults } = await finishSamples(
+      this.#parts,
+      selection.samples,
+      bins.assignment,
+      options.signal,
+    );
     if (kept.length === 0 && !options.isFiller) throw emptyBatch(step, faults);
     // Said with the last batch, so that everybody knows from the log alone which lanes have ended.
     this.#isOver ||= await this.#isOverAt(step + this.#lanes, options.signal);
@@ -205,55 +186,6 @@ export class LanePlanner {
     if (debt > 4 * perStep) throw tooMany(step, this.#parts.pipeline);
   }
 
-  /** Transforms that were put off until a sample is chosen. What fails here leaves the batch, recorded. */
-  async #finish(
-    { samples }: Selection,
-    assignment: Int32Array,
-    signal: AbortSignal | undefined,
-  ): Promise<{ kept: LoadedSample[]; start: Int32Array; faults: Fault[] }> {
-    const { pool, pipeline, counters } = this.#parts;
-    const { vocabSize } = pipeline.spec.construct;
-    const outputs = new Array<ChainOutput | undefined>(samples.length);
-    await Promise.all(
-      pipeline.sources.map(async (source, s) => {
-        const transforms = source.settings.transforms ?? [];
-        const chain = transforms.filter(({ at }) => at === "constructor");
-        const members =
-          chain.length === 0 ? [] : [...samples.keys()].filter((i) => samples[i]?.meta.source === source.name);
-        if (members.length === 0) return;
-        const inputs = members.map((i) => ({
-          source: source.name,
-          id: samples[i]?.meta.id as string,
-          value: samples[i]?.value,
-        }));
-        const results = await orAborted(pool.run(chain, inputs, source.settings.inFlightMax), signal);
-        const first = transforms.findIndex(({ at }) => at === "constructor");
-        results.forEach((output, k) => {
-          outputs[members[k] as number] = output;
-          (counters[s] as FigureCounter).transformMs += output.ms;
-          if (output.error === undefined) counters[s]?.addStages(first, output.bytes);
-        });
-      }),
-    );
-    const [kept, start, faults]: [LoadedSample[], number[], Fault[]] = [[], [], []];
-    samples.forEach((sample, i) => {
-      const output = outputs[i];
-      const value = output ? finished(output, sample, vocabSize) : sample.value;
-      if ("garbage" in value) {
-        const { source, id } = sample.meta;
-        const fault: Fault = { source, id, stage: "transform", reason: value.garbage, attempts: 1 };
-        const at = pipeline.sources.findIndex(({ name }) => name === source);
-        if (!attemptsOf(pipeline.sources[at]?.settings).isSkipped) throw stopFor(fault);
-        counters[at]?.tally.add(fault);
-        faults.push(fault);
-        return;
-      }
-      kept.push({ ...sample, value });
-      start.push(assignment[i] as number);
-    });
-    return { kept, start: Int32Array.from(start), faults };
-  }
-
   #build(
     step: number,
     samples: readonly LoadedSample[],
@@ -264,10 +196,8 @@ export class LanePlanner {
     const { pipeline } = this.#parts;
     const { graphs, construct, spec, mix, sources } = pipeline;
     const values = samples.map(({ value }) => value);
-    const backbone = graphs.backbone.plan(
-      samples.map(({ meta }) => meta),
-      start,
-    );
+    const metas = samples.map(({ meta }) => meta);
+    const backbone = graphs.backbone.plan(metas, start);
     const images = graphs.encoder ? imagesOf(samples) : [];
     const encoder =
       graphs.encoder && images.length > 0 ? graphs.encoder.plan(images.map(({ meta }) => meta)) : undefined;
@@ -283,20 +213,13 @@ export class LanePlanner {
     });
     const seq = this.#seq++;
     this.#age++;
-    const more = faults.length - faultsNamedMax;
-    const notes: BatchNotes = {
-      step,
-      phase: mix.phases[mix.phaseAt(mixPosition(mix, step))] ?? "all",
-      samples: samples.length,
-      tokens: samples.reduce((sum, { meta }) => sum + meta.tokens, 0),
-      slots: this.#bins() * spec.construct.seqLength,
-      imbalance: { before: backbone.before, after: backbone.after },
-      ...(decided ? { mix: decided } : {}),
-      ...(faults.length > 0 ? { faults: faults.slice(0, faultsNamedMax) } : {}),
-      ...(more > 0 ? { faultsMore: more } : {}),
-      ...(faults.length > 0 ? { faultCounts: countFaults(faults) } : {}),
-      ...(faults.some(({ tokens }) => tokens) ? { dropped: droppedBy(faults) } : {}),
-    };
+    const notes = notesOf(
+      { step, phase: mix.phases[mix.phaseAt(mixPosition(mix, step))] ?? "all", mix: decided },
+      metas,
+      backbone,
+      this.#bins() * spec.construct.seqLength,
+      faults,
+    );
     return {
       seq,
       step,
@@ -358,28 +281,6 @@ function stateOf(
   return isFork ? { ...state, ...fresh } : state;
 }
 
-/** What a transform in the constructor made of a sample: its place in a sequence was given away before, so its length must be the same. */
-function finished(
-  { value, error, setup }: ChainOutput,
-  { meta: { source, id, tokens }, value: { nextToken } }: LoadedSample,
-  vocabSize: number | undefined,
-): PreparedSample | { readonly garbage: string } {
-  if (setup) throw stopForSetup(source, setup, error as string);
-  if (error !== undefined) return { garbage: error };
-  const checked = asPrepared(value, { source, id, vocabSize });
-  if ("garbage" in checked) return checked;
-  if (checked.tokens.length === tokens) return { ...checked, nextToken };
-  return {
-    garbage: `it has ${checked.tokens.length} tokens after the transforms in the constructor and had ${tokens} before`,
-  };
-}
-
-function droppedBy(faults: readonly Fault[]): Record<string, number> {
-  const dropped: Record<string, number> = {};
-  for (const { source, tokens = 0 } of faults) if (tokens > 0) dropped[source] = (dropped[source] ?? 0) + tokens;
-  return dropped;
-}
-
 /** A shard that is not there before the first sample is read is a slip in the pipeline or in the copy of its data, and no policy leaves it out. */
 function assertShards(sources: ResolvedPipeline["sources"]): void {
   for (const { name, missing, shards } of sources) {
@@ -427,19 +328,4 @@ function encoderValues(
 ): PreparedSample[] {
   const byMeta = new Map(images.map(({ meta, value }) => [meta, value]));
   return plan.samples.map((meta) => byMeta.get(meta) as PreparedSample);
-}
-
-/** Samples in the order of rows and bins; what was left out follows, without a row and without tokens. */
-function lineageOf(plan: LoadPlan, faults: readonly Fault[], chunks: number): LineageSample[] {
-  const perRow = plan.axis === "dp" ? 1 : chunks;
-  const placed = plan.buckets.flatMap(({ bins }, b) =>
-    bins.flatMap((bin) =>
-      bin.samples.map((i): LineageSample => {
-        const { source, id, tokens } = plan.samples[i] as SampleMeta;
-        return { source, id, tokens, row: Math.floor(b / perRow) };
-      }),
-    ),
-  );
-  const isGone = (fault: Fault): boolean => !(fault.stage === "length" && fault.reason.endsWith("truncated"));
-  return [...placed, ...faults.filter(isGone).map(({ source, id }): LineageSample => ({ source, id, tokens: 0 }))];
 }
