@@ -115,7 +115,7 @@ class Syncs(unittest.TestCase):
         self.synced.clear()
         ticket.wait(20)
         self.assertEqual(failing[0], 3)
-        self.assertIn("manifest", self.synced)
+        self.assertIn(f"life/{carrier.uuid}/manifest", self.synced)
         producer.close()
 
     def test_what_is_concluded_without_a_commit_is_synced_first(self) -> None:
@@ -127,7 +127,7 @@ class Syncs(unittest.TestCase):
         other = open_namespace(uri)
         self.synced.clear()
         other.checkpoint("c", other.consumer({"dp": 1}, 0, environment={}).cursor)
-        self.assertIn("manifest", self.synced, "the registration of another rank, which may not have synced it")
+        self.assertIn(f"life/{namespace.uuid}/manifest", self.synced, "the registration of another rank, which may not have synced it")
         self.synced.clear()
         other.checkpoint("c", other.consumer({"dp": 1}, 0, environment={}).cursor)
         self.assertEqual(self.synced, [], "once is enough")

@@ -62,8 +62,10 @@ export class BoundaryChain {
       try {
         await this.look(options);
       } catch (error) {
-        if (isBatchWeaveError(error, "DELETED")) return;
-        throw error;
+        if (!isBatchWeaveError(error, "DELETED")) throw error;
+        // As below: another deleter's marker may not be durable yet.
+        await this.#store.sync?.(boundaryKey(this.#newest.n), options);
+        return;
       }
       const marker: BoundaryMarker = { n: this.#newest.n + 1, upTo: everyVersion, deleted: true };
       const outcome = await this.#store.create(boundaryKey(marker.n), encodeBoundary(this.#namespace, marker), options);

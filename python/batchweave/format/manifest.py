@@ -182,7 +182,8 @@ class Manifest:
     @property
     def deleted(self) -> bool:
         """True in the last version of a deleted namespace: whoever finds it stops."""
-        return self.fields.get("deleted", False)
+        found: bool = self.fields.get("deleted", False)
+        return found
 
     @property
     def index(self) -> list[Any]:

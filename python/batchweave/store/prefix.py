@@ -18,6 +18,9 @@ class PrefixStore:
         open_object: Callable[[str], Any] | None = getattr(store, "open", None)
         #: Only where opening an object means something: on files.
         self.open: Callable[[str], Any] | None = None if open_object is None else lambda key: open_object(self._key(key))
+        sync: Callable[[str], None] | None = getattr(store, "sync", None)
+        #: Only where an object can be seen before it survives power loss.
+        self.sync: Callable[[str], None] | None = None if sync is None else lambda key: sync(self._key(key))
 
     def _key(self, key: str) -> str:
         # A key must be one by itself, or `..` would lead out of the folder.
