@@ -28,7 +28,7 @@ const publicDoors = ["src/index.ts", "src/plan/index.ts"];
 const entries = [...publicDoors, "src/cli/main.ts"];
 
 const sources = listFiles("src", [".ts"]).map(parseFile);
-const around = ["harness", "sim", "bench", "scripts", "examples", "test"].flatMap((folder) =>
+const around = ["harness", "mutate", "sim", "bench", "scripts", "examples", "test"].flatMap((folder) =>
   listFiles(folder, [".ts", ".mjs"]),
 );
 const texts = [...sources.map((file) => file.path), ...around, ...listFiles("python", [".py"])];
@@ -228,10 +228,11 @@ describe("rooms", () => {
     const above: Record<string, readonly string[]> = {
       harness: [],
       sim: ["harness"],
+      mutate: ["sim"],
       bench: ["harness", "sim"],
       scripts: ["harness", "sim"],
       examples: [],
-      test: ["harness", "sim", "bench", "scripts", "examples"],
+      test: ["harness", "mutate", "sim", "bench", "scripts", "examples"],
     };
     const wrong = around
       .filter((path) => path.endsWith(".ts"))

@@ -1,0 +1,109 @@
+/**
+ * `npm run mutate [-- --count 150] [--seed 1] [--only typescript|python] [--rooms log,cadence] [--json]`: how many small defects the tests would notice.
+ *
+ * Property: a test suite that proves something fails when the code is changed. Method: a seeded sample of mutants (docs/design/0008), each
+ * tried in a copy of the tree. Those that cannot be noticed, because they change nothing that is promised, are listed with reasons in equivalent.json.
+ */
+import { spawnSync } from "node:child_process";
+import { existsSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { parseArgs } from "node:util";
+import { Rng } from "../sim/index.js";
+import { keyOf, type Mutant, mutantsOf } from "./mutants.js";
+import { stagesOf, TrialTree, type Verdict } from "./trial.js";
+
+const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
+const rooms = ["format", "log", "cadence", "producer", "consumer", "lifecycle"];
+const goal = 0.95;
+
+const { values } = parseArgs({
+  options: {
+    count: { type: "string", default: "150" },
+    seed: { type: "string", default: "1" },
+    only: { type: "string" },
+    rooms: { type: "string", default: rooms.join(",") },
+    json: { type: "boolean", default: false },
+  },
+});
+const wanted = values.rooms.split(",");
+const tracked = spawnSync("git", ["ls-files", "-co", "--exclude-standard"], { cwd: root, encoding: "utf8" })
+  .stdout.split("\n")
+  .filter((file) => file !== "" && existsSync(join(root, file)));
+const isIn = (folder: string, ending: string) => (file: string) =>
+  file.endsWith(ending) && wanted.some((room) => file.startsWith(`${folder}/${room}/`));
+
+function allMutants(language: string): Mutant[] {
+  if (language === "typescript")
+    return tracked
+      .filter(isIn("src", ".ts"))
+      .filter((file) => !file.endsWith("/index.ts"))
+      .flatMap((file) => mutantsOf(file, readFileSync(join(root, file), "utf8")));
+  const files = tracked.filter(isIn("python/batchweave", ".py"));
+  const { stdout } = spawnSync("python3", ["mutate/python_mutants.py", ...files], {
+    cwd: root,
+    encoding: "utf8",
+    maxBuffer: 1 << 28,
+  });
+  return JSON.parse(stdout) as Mutant[];
+}
+
+function sampleOf<T>(list: readonly T[], count: number, name: string): T[] {
+  const random = new Rng(Number(values.seed), name);
+  const left = [...list];
+  return Array.from(
+    { length: Math.min(count, left.length) },
+    () => left.splice(random.uint32() % left.length, 1)[0] as T,
+  );
+}
+
+const known = new Map(
+  (JSON.parse(readFileSync(join(root, "mutate/equivalent.json"), "utf8")) as { key: string; reason: string }[]).map(
+    ({ key, reason }) => [key, reason],
+  ),
+);
+
+/** Tries the sample; a score leaves out what is known to be equivalent. */
+async function score(language: string): Promise<number> {
+  const all = allMutants(language);
+  const sample = sampleOf(all, Number(values.count), language);
+  using tree = new TrialTree(root, tracked);
+  const broken = await tree.try(undefined, stagesOf(language === "python" ? "x.py" : "src/log/x.ts"));
+  if (broken !== undefined) throw new Error(`Without any mutant, ${broken} fails already: nothing can be measured.`);
+  const verdicts: Verdict[] = [];
+  for (const [i, mutant] of sample.entries()) {
+    if (known.has(keyOf(mutant))) continue;
+    const caughtBy = await tree.try(mutant, stagesOf(mutant.file));
+    verdicts.push({ mutant, caughtBy });
+    process.stderr.write(
+      `${i + 1}/${sample.length} ${caughtBy ?? "SURVIVED"}: ${mutant.file}:${mutant.line} ${mutant.what}\n`,
+    );
+  }
+  const survivors = verdicts.filter(({ caughtBy }) => caughtBy === undefined).map(({ mutant }) => mutant);
+  const caught = verdicts.length - survivors.length;
+  const share = verdicts.length === 0 ? 0 : caught / verdicts.length;
+  const equivalent = sample.length - verdicts.length;
+  const row = {
+    bench: "mutate",
+    language,
+    mutants: all.length,
+    tried: sample.length,
+    equivalent,
+    caught,
+    score: Number(share.toFixed(3)),
+  };
+  if (values.json) process.stdout.write(`${JSON.stringify(row)}\n`);
+  else {
+    process.stdout.write(
+      `${language}: ${caught} of ${verdicts.length} caught (${(100 * share).toFixed(1)} %), ${equivalent} known to be equivalent, of ${all.length} possible\n`,
+    );
+    for (const mutant of survivors)
+      process.stdout.write(`  survived: ${mutant.file}:${mutant.line} ${mutant.what}: ${mutant.source}\n`);
+  }
+  return share;
+}
+
+const languages = values.only === undefined ? ["typescript", "python"] : [values.only];
+const scores: number[] = [];
+for (const language of languages) scores.push(await score(language));
+process.exitCode = scores.every((share) => share >= goal) ? 0 : 1;
