@@ -19,7 +19,7 @@ test("guards, boundaries, negations, calls, choices and numbers are changed; typ
     "  if (a < 5 && !b) return true;",
     "  await g(a);",
     "  metrics.count('name', 1);",
-    "  if (a > 9) throw new Error(`too ${a + 1}`);",
+    "  if (a > 9) throw new Error(String(a + 1));",
     "  return a === 1 ? h() : a;",
     "}",
   ].join("\n");
