@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url";
 import { describe, expect, type TestContext, test } from "vitest";
 import { systemEnv } from "../../src/index.js";
 import type { Fault } from "../../src/plan/load/fault.js";
+import { FaultTally } from "../../src/plan/load/fault-tally.js";
 import { tokenize } from "../../src/plan/load/tokenize.js";
 import { placed, type Transform, transform } from "../../src/plan/load/transform.js";
 import type { PlannedBatch } from "../../src/plan/run/lane-planner.js";
@@ -207,6 +208,14 @@ describe("too many faults", () => {
         });
     }
   });
+});
+
+test("a shard that several lanes find broken, each at its place, is one broken shard", () => {
+  const shards = Array.from({ length: 10 }, (_, i) => `a-${i}.parquet`);
+  const tally = new FaultTally({ name: "a", shards, settings: {} });
+  const broken = (id: string): Fault => ({ source: "a", id, stage: "shard", reason: "it is damaged", attempts: 1 });
+  for (const place of ["", " at 128", " at 256"]) tally.add(broken(`a-3.parquet${place}`));
+  expect(() => tally.add(broken("a-4.parquet at 128"))).toThrow(/2 of its 10 shards/);
 });
 
 describe("no batch is empty", () => {

@@ -87,7 +87,8 @@ export class FaultTally {
     // Empty samples and those that are too long are no sign of anything broken; what is lost by length has a limit of its own.
     const isBad = fault.stage !== "empty" && fault.stage !== "length";
     if (isBad && fault.stage !== "shard") this.#see(1);
-    if (fault.stage === "shard") this.#shards.add(fault.id);
+    // Several lanes may meet the same broken shard, each at a place of its own: it is one.
+    if (fault.stage === "shard") this.#shards.add(fault.id.replace(/ at \S*$/, ""));
     if (isBad) this.#judge(fault);
     if (this.#inRow >= inRowMax)
       throw this.#refusal(fault, `${inRowMax} of its samples one after another cannot be used`, "");
