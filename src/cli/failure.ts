@@ -1,5 +1,6 @@
 /** How a failure is told: one sentence and a code on stderr, and the exit status. */
 import { isBatchWeaveError } from "../index.js";
+import { printable, printableJson } from "./printable.js";
 import { Stopped } from "./stopping.js";
 
 /** Prints a failure and gives the exit status. */
@@ -9,14 +10,15 @@ export function reportFailure(error: unknown, isJson: boolean): number {
   const message = (error instanceof Error ? error.message : String(error)).replace(/\s*\n\s*/g, " ");
   if (isJson) {
     const { code = "INTERNAL", remedy = "report", details = {} } = known ?? {};
-    process.stderr.write(`${JSON.stringify({ error: { code, message, remedy, details } })}\n`);
+    process.stderr.write(`${printableJson({ error: { code, message, remedy, details } })}\n`);
   } else {
-    process.stderr.write(`error[${known?.code ?? "INTERNAL"}]: ${message}\n`);
+    process.stderr.write(`error[${known?.code ?? "INTERNAL"}]: ${printable(message)}\n`);
   }
   if (process.env["BATCHWEAVE_DEBUG"]) printStacks(error);
   return known?.exit ?? 1;
 }
 
 function printStacks(error: unknown): void {
-  for (let at = error; at instanceof Error; at = at.cause) process.stderr.write(`${at.stack ?? at.message}\n`);
+  for (let at = error; at instanceof Error; at = at.cause)
+    process.stderr.write(`${printable(at.stack ?? at.message)}\n`);
 }

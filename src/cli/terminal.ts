@@ -1,5 +1,6 @@
 /** What a command prints: results on stdout, notes and progress on stderr; people or JSON, never both. */
 import type { Env } from "../index.js";
+import { printable, printableJson } from "./printable.js";
 
 const barWidth = 24;
 const redrawMs = 100;
@@ -28,15 +29,15 @@ export class Terminal {
   /** A result: `value` as one JSON line, or `text` for people. */
   result(value: unknown, text: string | (() => string)): void {
     this.#erase();
-    if (this.isJson) process.stdout.write(`${JSON.stringify(value)}\n`);
-    else process.stdout.write(`${typeof text === "string" ? text : text()}\n`);
+    if (this.isJson) process.stdout.write(`${printableJson(value)}\n`);
+    else process.stdout.write(`${printable(typeof text === "string" ? text : text())}\n`);
   }
 
   /** A remark for people; nothing that a script needs. */
   note(text: string): void {
     if (this.isJson) return;
     this.#erase();
-    process.stderr.write(`${text}\n`);
+    process.stderr.write(`${printable(text)}\n`);
   }
 
   /** Progress: a bar that is drawn over on a terminal, a plain line now and then in a log. `total` may be unknown. */
@@ -48,7 +49,7 @@ export class Terminal {
     this.#drawnAtMs = nowMs;
     const count = total === undefined ? String(done) : `${done}/${total}`;
     const bar = total === undefined || !this.isLive ? "" : ` ${drawBar(done / Math.max(1, total))}`;
-    const text = `${label}${bar} ${count}${detail === "" ? "" : `  ${detail}`}`;
+    const text = `${printable(label)}${bar} ${count}${detail === "" ? "" : `  ${detail}`}`;
     if (!this.isLive) {
       process.stderr.write(`${text}\n`);
       return;
@@ -62,12 +63,12 @@ export class Terminal {
   live(lines: readonly string[], plain: string): void {
     if (this.isJson) return;
     if (!this.isLive) {
-      process.stderr.write(`${plain}\n`);
+      process.stderr.write(`${printable(plain)}\n`);
       return;
     }
     this.#erase();
     const columns = Math.max(20, (process.stderr.columns || 80) - 1);
-    process.stderr.write(lines.map((line) => `${line.slice(0, columns)}\n`).join(""));
+    process.stderr.write(lines.map((line) => `${printable(line).slice(0, columns)}\n`).join(""));
     this.#liveLines = lines.length;
   }
 

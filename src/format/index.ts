@@ -29,7 +29,7 @@ export {
 } from "./intent.js";
 export { type JoinOptions, joinRows, joinTensors } from "./join.js";
 export { type FieldJoin, type Joins, pipelineJoins } from "./join-rule.js";
-export { crcText, formatVersion, openJson, sealJson } from "./json-object.js";
+export { crcText, formatVersion, openJson, sealJson, storedJsonBytesMax } from "./json-object.js";
 export * from "./keys.js";
 export { decodeLineage, encodeLineage, type LineageSample, lineageJsonBytesMax } from "./lineage.js";
 export * from "./manifest.js";

@@ -12,6 +12,9 @@ export const formatVersion = 1;
 /** The newest version of FORMAT.md. */
 export const formatVersionMax = 2;
 
+/** Bytes of a stored JSON object at most: whatever is larger is not read. */
+export const storedJsonBytesMax: number = 64 * 1024 * 1024;
+
 /** What a stored JSON object is. */
 export type ObjectKind = "namespace" | "manifest" | "boundary" | "segment" | "node" | "table" | "root";
 
@@ -53,6 +56,14 @@ export function sealJson(
     if (written !== undefined) text += `${text === "" ? "{" : ","}${JSON.stringify(name)}:${written}`;
   }
   const body = Buffer.from(text, "utf8");
+  if (body.length + endingBytes > storedJsonBytesMax) {
+    const found = body.length + endingBytes;
+    throw new BatchWeaveError(
+      "LIMIT",
+      `A ${kind} of ${found} bytes would be larger than the ${storedJsonBytesMax} that anybody reads. Release checkpoints and forks, or let fewer batches wait.`,
+      { found, limit: storedJsonBytesMax },
+    );
+  }
   return Buffer.concat([body, encoder.encode(`,"crc32":"${crcText(crc32(body))}"}\n`)]);
 }
 

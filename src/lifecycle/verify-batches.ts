@@ -10,6 +10,7 @@ import {
   type Extent,
   type ExtentPlace,
   type Manifest,
+  storedJsonBytesMax,
 } from "../format/index.js";
 import { type BatchPlace, firstOwnStep, type Log, laneNumber, seqInLog, unreadableUntil } from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
@@ -100,7 +101,7 @@ async function verifyExtent(
 ): Promise<number> {
   const key = batchKey(descriptor, place.extent);
   if (level === "bytes") {
-    const bytes = await store.get(key, { signal });
+    const bytes = await store.get(key, { signal, bytesMax: Math.max(extent.size, storedJsonBytesMax) });
     if (!bytes) throw damaged("MISSING_OBJECT", key, `it is not in ${store.uri}`);
     return auditBatchObject(bytes, key, namespace, descriptor, place, extent).undecoded;
   }

@@ -9,6 +9,7 @@ import {
   decodeBoundary,
   encodeBoundary,
   everyVersion,
+  storedJsonBytesMax,
   type Version,
 } from "../format/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
@@ -114,7 +115,7 @@ export class BoundaryChain {
 
   async #read(n: number, options?: CallOptions): Promise<BoundaryMarker | undefined> {
     const key = boundaryKey(n);
-    const bytes = await this.#store.get(key, options);
+    const bytes = await this.#store.get(key, { ...options, bytesMax: storedJsonBytesMax });
     return bytes && decodeBoundary(bytes, key, this.#namespace, n);
   }
 }

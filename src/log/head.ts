@@ -12,6 +12,7 @@ import {
   manifestPrefix,
   type NamespaceSpec,
   parseManifestKey,
+  storedJsonBytesMax,
   type Version,
 } from "../format/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
@@ -176,7 +177,7 @@ export class Head {
   /** Reads a version without verifying it. For comparing commit ids and for people; conclude nothing else from it. */
   async read(version: Version, options?: CallOptions): Promise<Manifest | undefined> {
     const key = manifestKey(version);
-    const bytes = await this.#store.get(key, options);
+    const bytes = await this.#store.get(key, { ...options, bytesMax: storedJsonBytesMax });
     const manifest = bytes && this.#decode(bytes, key, this.#spec.uuid, version);
     if (manifest && !Number.isSafeInteger(manifest.steps.end * this.#spec.grid.rows))
       corrupt(key, `it ends at step ${manifest.steps.end}, beyond the last row that can be counted`);

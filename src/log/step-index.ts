@@ -20,6 +20,7 @@ import {
   type Run,
   type Step,
   stepsPerNode,
+  storedJsonBytesMax,
 } from "../format/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
 import { lifeStore } from "./life.js";
@@ -109,7 +110,7 @@ export class StepIndex {
     decode: (bytes: Uint8Array, where: string, namespace: string) => T,
     options?: CallOptions,
   ): Promise<T> {
-    const bytes = await from.store.get(key, options);
+    const bytes = await from.store.get(key, { ...options, bytesMax: storedJsonBytesMax });
     if (!bytes) throw missingIndexObject(key, from.store.uri);
     if (crc32(bytes) !== ref.check) {
       throw new BatchWeaveError(

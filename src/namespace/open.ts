@@ -12,6 +12,7 @@ import {
   type NamespaceSpec,
   namespaceKey,
   type Order,
+  storedJsonBytesMax,
 } from "../format/index.js";
 import {
   commitDeletion,
@@ -156,7 +157,7 @@ async function awaitNamespace(uri: string, { store, env }: Backend, options: Nam
   const { signal, waitMs = 0 } = options;
   const begunMs = env.monotonic();
   for (let lookMs = absentLookMs; ; lookMs = Math.min(2 * lookMs, absentLookMsMax)) {
-    const bytes = await store.get(namespaceKey, { signal });
+    const bytes = await store.get(namespaceKey, { signal, bytesMax: storedJsonBytesMax });
     if (bytes) return bytes;
     const leftMs = begunMs + waitMs - env.monotonic();
     if (leftMs <= 0) break;
@@ -193,7 +194,7 @@ export async function createNamespace(
   assertNamespaceSpec({ grid: settings.grid, order, parts: settings.parts });
   const backend = await openBackend(uri, options);
   const { store, env } = backend;
-  const existing = await store.get(namespaceKey, { signal: options.signal });
+  const existing = await store.get(namespaceKey, { signal: options.signal, bytesMax: storedJsonBytesMax });
   if (!existing) {
     await assertEmpty(store, uri, { signal: options.signal });
     if (!options.store)
@@ -212,7 +213,7 @@ export async function createNamespace(
     };
     await settleCreate(store, env, encodeNamespace(spec), options.signal);
   }
-  const found = await store.get(namespaceKey, { signal: options.signal });
+  const found = await store.get(namespaceKey, { signal: options.signal, bytesMax: storedJsonBytesMax });
   if (!found)
     throw new BatchWeaveError(
       "NO_NAMESPACE",

@@ -31,3 +31,13 @@ export function assertRange(key: string, start: number, length: number): void {
     },
   );
 }
+
+/** Refuses an object of more bytes than anything that can stand under its name. */
+export function assertBytesMax(what: string, found: number, bytesMax: number | undefined): void {
+  if (bytesMax === undefined || found <= bytesMax) return;
+  throw new BatchWeaveError(
+    "LIMIT",
+    `${what} has ${found} bytes or more, and at most ${bytesMax} can be right. It is not what its name says: restore it from a copy.`,
+    { found, limit: bytesMax },
+  );
+}

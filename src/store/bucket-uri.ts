@@ -5,6 +5,16 @@ import { isKey } from "./key.js";
 /** Longest prefix: together with the longest key it stays below the 1,024 bytes that every store takes. */
 const prefixBytesMax = 120;
 
+/**
+ * A URI for a message: somebody may have put a key or a query with one into it, and messages must not repeat that. A key may hold slashes;
+ * buckets and prefixes hold neither "@" nor ":".
+ */
+export function withoutSecrets(uri: string): string {
+  const bare = uri.replace(/[?#].*$/s, "");
+  if (/^file:/i.test(bare)) return bare.replace(/^(file:)\/\/[^/]*@/i, "$1//…@");
+  return bare.replace(/\/\/.*@/s, "//…@").replace(/\/\/[^/]*:[^/]*/, "//…");
+}
+
 /** Splits a URI into bucket (or container) and prefix, neither with a slash at its ends. */
 export function splitBucketUri(
   uri: string,
@@ -13,9 +23,8 @@ export function splitBucketUri(
 ): { readonly bucket: string; readonly prefix: string } {
   const parts = /^[a-z0-9]+:\/\/([^/?#]*)(\/[^?#]*)?([?#].*)?$/.exec(uri);
   const bucket = parts?.[1] ?? "";
-  if (!parts || bucket === "" || bucket.includes("@") || parts[3] !== undefined) {
-    // A query or user part may be a secret: it is not repeated.
-    const shown = uri.replace(/\/\/[^/@]*@/, "//…@").replace(/[?#].*$/, "");
+  if (!parts || bucket === "" || /[@:]/.test(bucket + (parts[2] ?? "")) || parts[3] !== undefined) {
+    const shown = withoutSecrets(uri);
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
       `"${shown}" does not name a ${bucketWord}; write ${scheme}://${bucketWord}/prefix, without user, "?" or "#"`,

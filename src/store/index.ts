@@ -36,6 +36,7 @@ export type {
   Body,
   CallOptions,
   CreateOutcome,
+  GetOptions,
   ListedObject,
   ListOptions,
   ListPage,

@@ -1,11 +1,12 @@
 /** Objects in this process's memory: for tests, simulation and `memory:`. */
-import { assertRange, listLimit } from "./arguments.js";
+import { assertBytesMax, assertRange, listLimit } from "./arguments.js";
 import { copyBody } from "./body.js";
 import { assertKey } from "./key.js";
 import type {
   Body,
   CallOptions,
   CreateOutcome,
+  GetOptions,
   ListedObject,
   ListOptions,
   ListPage,
@@ -37,10 +38,12 @@ export class MemoryStore implements ObjectStore {
     this.#set(key, copyBody(body));
   }
 
-  async get(key: string, options?: CallOptions): Promise<Uint8Array | undefined> {
+  async get(key: string, options?: GetOptions): Promise<Uint8Array | undefined> {
     assertKey(key);
     options?.signal?.throwIfAborted();
-    return this.#objects.get(key)?.slice();
+    const found = this.#objects.get(key);
+    if (found) assertBytesMax(key, found.byteLength, options?.bytesMax);
+    return found?.slice();
   }
 
   async getRange(key: string, start: number, length: number, options?: CallOptions): Promise<Uint8Array | undefined> {

@@ -11,6 +11,12 @@ export interface CallOptions {
   signal?: AbortSignal | undefined;
 }
 
+/** Options of {@link ObjectStore.get}. */
+export interface GetOptions extends CallOptions {
+  /** A larger object is refused (LIMIT) before it takes memory: it is not what its name says. */
+  bytesMax?: number | undefined;
+}
+
 /** Options of {@link ObjectStore.put} and {@link ObjectStore.delete}. */
 export interface WriteOptions extends CallOptions {
   /** Nothing depends on this write. A store may do it in a cheaper way that a power failure can undo. */
@@ -65,7 +71,7 @@ export interface ObjectStore {
   /** Unconditional write of an object whose key nobody else writes with other bytes. May be retried. */
   put(key: string, body: Body, options?: WriteOptions): Promise<void>;
   /** The whole object, or undefined when there is none. */
-  get(key: string, options?: CallOptions): Promise<Uint8Array | undefined>;
+  get(key: string, options?: GetOptions): Promise<Uint8Array | undefined>;
   /**
    * Bytes `[start, start + length)`, exactly that many unless the object ends before; undefined when there is no object.
    * A start at or past the end gives an empty array.

@@ -2,6 +2,7 @@
 import { type Env, systemEnv } from "../env/index.js";
 import { BatchWeaveError } from "../errors.js";
 import type { AzureStoreSettings } from "./azure/index.js";
+import { withoutSecrets } from "./bucket-uri.js";
 import { type FileStoreSettings, openFileStore } from "./file/index.js";
 import type { GcsStoreSettings } from "./gcs/index.js";
 import { MemoryStore } from "./memory.js";
@@ -40,13 +41,13 @@ export async function openStore(uri: string, settings: StoreSettings = {}, env: 
   if (scheme === undefined) {
     throw new BatchWeaveError(
       "UNKNOWN_SCHEME",
-      `"${uri}" is not a URI; for a folder write file:// and its absolute path, such as file:///data/run (schemes: ${works})`,
-      { uri },
+      `"${withoutSecrets(uri)}" is not a URI; for a folder write file:// and its absolute path, such as file:///data/run (schemes: ${works})`,
+      { uri: withoutSecrets(uri) },
     );
   }
   throw new BatchWeaveError(
     "UNKNOWN_SCHEME",
-    `no store for "${scheme}:" in "${withoutUserInfo(uri)}"; use one of ${works}`,
+    `no store for "${scheme}:" in "${withoutSecrets(uri)}"; use one of ${works}`,
     { scheme },
   );
 }
@@ -65,14 +66,15 @@ function openMemory(name: string): MemoryStore {
 /** The absolute path of a `file:` URI, percent-decoded. Throws INVALID_ARGUMENT with a hint for anything else. */
 export function pathOfFileUri(uri: string): string {
   const refuse = (why: string): never => {
-    throw new BatchWeaveError("INVALID_ARGUMENT", `"${uri}": ${why}`, { uri });
+    const shown = withoutSecrets(uri);
+    throw new BatchWeaveError("INVALID_ARGUMENT", `"${shown}": ${why}`, { uri: shown });
   };
   const rest = uri.slice("file:".length);
   const authority = /^\/\/([^/]*)/.exec(rest)?.[1];
   const raw = authority === undefined ? rest : rest.slice(2 + authority.length);
   if (authority !== undefined && authority !== "" && authority.toLowerCase() !== "localhost") {
     refuse(
-      `"${authority}" stands where a host would, and the path must be absolute; write file:///absolute/path, with three slashes`,
+      `"${authority.replace(/^.*@/, "")}" stands where a host would, and the path must be absolute; write file:///absolute/path, with three slashes`,
     );
   }
   if (!raw.startsWith("/")) refuse("the path must be absolute; write file:///absolute/path, with three slashes");
@@ -92,9 +94,4 @@ export function pathOfFileUri(uri: string): string {
   }
   if (segments.length === 0) refuse("this is the root of the whole file system; name a folder in it");
   return `/${segments.join("/")}`;
-}
-
-/** Somebody may have put a password into a URI; messages must not repeat it. */
-function withoutUserInfo(uri: string): string {
-  return uri.replace(/\/\/[^/@]*@/, "//…@").replace(/[?#].*$/, "");
 }

@@ -20,18 +20,19 @@ from ..format.stored_json import dump_json
 from ..lifecycle.checkpoints import DEFAULT_GROUP
 from ..namespace import Namespace, open_namespace
 from .description import describe, format_bytes, format_seconds
+from .printable import printable
 from .stopping import Stop, Stopped
 
 
 def _print_json(value: Any) -> None:
-    sys.stdout.write(dump_json(value).decode() + "\n")
+    sys.stdout.write(printable(dump_json(value).decode()) + "\n")
     sys.stdout.flush()
 
 
 def _note(args: argparse.Namespace, text: str) -> None:
     """A remark for people: with --json, stderr holds nothing but a failure."""
     if not args.json:
-        print(text, file=sys.stderr)
+        print(printable(text), file=sys.stderr)
 
 
 def _info(args: argparse.Namespace) -> None:
@@ -40,7 +41,7 @@ def _info(args: argparse.Namespace) -> None:
     if args.json:
         _print_json(info)
         return
-    print(describe(info))
+    print(printable(describe(info)))
 
 
 def digest_of(share: Share) -> str:
@@ -224,9 +225,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = " ".join(error.message.split())
         if "--json" in arguments:
             failure = {"code": error.code, "message": message, "remedy": error.remedy, "details": error.details}
-            sys.stderr.write(dump_json({"error": failure}).decode() + "\n")
+            sys.stderr.write(printable(dump_json({"error": failure}).decode()) + "\n")
         else:
-            sys.stderr.write(f"error[{error.code}]: {message}\n")
+            sys.stderr.write(f"error[{error.code}]: {printable(message)}\n")
         return error.exit
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

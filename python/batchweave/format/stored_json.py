@@ -13,6 +13,8 @@ FORMAT_VERSION = 1
 FORMAT_VERSION_MAX = 2
 SAFE_INTEGER_MAX = 2**53 - 1
 UNKNOWN_DEPTH_MAX = 64
+#: Bytes of a stored JSON object at most.
+STORED_JSON_BYTES_MAX = 64 * 1024 * 1024
 _ENDING_BYTES = len(',"crc32":"00000000"}\n')
 
 
@@ -62,6 +64,13 @@ def seal_json(kind: str, namespace: str, fields: dict[str, Any], version: int = 
     """Encodes a stored object: format, kind and namespace in front, the checksum at the end."""
     head = {"format": version, "kind": kind, "namespace": namespace}
     body = dump_json({**head, **{k: v for k, v in fields.items() if k not in head and k != "crc32"}})[:-1]
+    if len(body) + _ENDING_BYTES > STORED_JSON_BYTES_MAX:
+        raise BatchWeaveError(
+            "LIMIT",
+            f"A {kind} of {len(body) + _ENDING_BYTES} bytes would be larger than the {STORED_JSON_BYTES_MAX} that anybody reads. Release "
+            "checkpoints and forks, or let fewer batches wait.",
+            {"found": len(body) + _ENDING_BYTES, "limit": STORED_JSON_BYTES_MAX},
+        )
     return body + f',"crc32":"{crc_text(crc32(body))}"}}\n'.encode("ascii")
 
 

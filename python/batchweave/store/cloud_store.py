@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, Callable, Sequence, TypeVar
+from typing import Any, Callable, Iterator, Sequence, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import BatchWeaveError, invalid
-from .object_store import LIST_PAGE_MAX, Body, assert_key, join_body
+from .object_store import LIST_PAGE_MAX, WHOLE_BYTES_MAX, Body, assert_key, join_body, too_large, without_secrets
 
 T = TypeVar("T")
 
@@ -36,6 +36,7 @@ _ANSWERS = {
     "NoSuchBucket": _NO_BUCKET,
     "ContainerNotFound": _NO_BUCKET,
 }
+_SECRET_VARIABLES = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN")
 #: No later try helps: a create that is not conditional is none.
 _IS_UNSAFE = re.compile(r"status code: 501\b|<Code>NotImplemented</Code>")
 #: A create that certainly lost: S3 and GCS say 412, Azure 409 with a code of its own.
@@ -50,8 +51,9 @@ def open_cloud_store(uri: str, **settings: Any) -> "CloudStore":
     scheme, _, rest = uri.partition("://")
     bucket, _, prefix = rest.partition("/")
     prefix = prefix.strip("/")
-    if not bucket:
-        raise invalid(f'"{uri}" names no bucket; write {scheme.lower()}://bucket/prefix')
+    if not bucket or re.search(r"[@:?#]", rest):
+        # A user, a key or a query may be a secret: it is not repeated.
+        raise invalid(f'"{without_secrets(uri)}" does not name a bucket; write {scheme.lower()}://bucket/prefix, without user, "?" or "#"')
     if scheme.lower() == "s3" and not _S3_BUCKET.fullmatch(bucket):
         raise invalid(f'"{bucket}" in {uri} is not a bucket\'s name (3 to 63 of a-z 0-9 . -); write s3://bucket/prefix', uri=uri)
     try:
@@ -71,10 +73,22 @@ def open_cloud_store(uri: str, **settings: Any) -> "CloudStore":
     return CloudStore(backend, f"{scheme.lower()}://{bucket}/{prefix}".rstrip("/"))
 
 
-def _client(endpoint: str | None) -> dict[str, Any]:
+#: Where nobody listens. Of a redirect to another host obstore keeps the session token, and it cannot be told not to follow: so whatever is
+#: not the store itself, or where credentials come from, is sent here.
+_NOWHERE = "http://127.0.0.1:1"
+_OWN_HOSTS = "amazonaws.com,amazonaws.com.cn,amazontrust.com,169.254.169.254,169.254.170.2,169.254.170.23,fd00:ec2::254"
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+
+
+def _client(endpoint: str | None, own_hosts: str | None = None) -> dict[str, Any]:
     options: dict[str, Any] = {"timeout": "300s", "connect_timeout": "10s"}
     if endpoint:
         _check_endpoint(endpoint)
+    # Whoever goes through a proxy of their own has it decide where requests may go.
+    if own_hosts is not None and not any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
+        host = urlsplit(endpoint).hostname if endpoint else None
+        options["proxy_url"] = _NOWHERE
+        options["proxy_excludes"] = f"{host},{own_hosts}" if host else own_hosts
     if endpoint and endpoint.startswith("http://"):
         options["allow_http"] = True
     return options
@@ -103,7 +117,7 @@ def _s3(stores: Any, bucket: str, prefix: str | None, settings: dict[str, Any]) 
     if endpoint:
         given["endpoint"] = endpoint
     return stores.S3Store(
-        bucket, prefix=prefix, client_options=_client(endpoint), retry_config={"max_retries": 0}, **{**given, **settings}
+        bucket, prefix=prefix, client_options=_client(endpoint, _OWN_HOSTS), retry_config={"max_retries": 0}, **{**given, **settings}
     )
 
 
@@ -200,12 +214,23 @@ class CloudStore:
 
     def _whole(self, key: str) -> bytes:
         answer = self._o.get(self._backend, key)
-        found = bytes(memoryview(answer.bytes()))
+        if answer.meta["size"] > WHOLE_BYTES_MAX:
+            raise too_large(f"{self.uri}/{key}", answer.meta["size"])
+        found = b"".join(bytes(piece) for piece in self._bounded(answer, key))
         # Every object of S3 has an ETag; the page of a proxy or a captive portal has none, and is nobody's manifest.
         if self.uri.startswith("s3:") and answer.meta["e_tag"] is None:
             what = self._foreign("200", found[:512].decode(errors="replace"))
             raise BatchWeaveError("STORE_UNAVAILABLE", f"cannot read {self.uri}/{key}: {what}", {"key": key})
         return found
+
+    def _bounded(self, answer: Any, key: str) -> Iterator[Any]:
+        """What is not announced, or goes on beyond what was, is not read to its end."""
+        got = 0
+        for piece in answer.stream(min_chunk_size=1024 * 1024):
+            got += len(piece)
+            if got > WHOLE_BYTES_MAX:
+                raise too_large(f"{self.uri}/{key}", got)
+            yield piece
 
     def _foreign(self, status: str, text: str) -> str:
         """As foreignText in src/store/s3/s3-failure.ts: somebody else answered."""
@@ -284,8 +309,16 @@ class CloudStore:
         except self._e.BaseError as error:
             raise self._failure(error, doing, key) from error
 
+    def _without_keys(self, text: str) -> str:
+        """A server may send back the headers that it got, and with them keys, tokens and signatures."""
+        config = getattr(self._backend, "config", {})
+        for name, value in [*config.items(), *((name, os.environ.get(name, "")) for name in _SECRET_VARIABLES)]:
+            if isinstance(value, str) and len(value) >= 8 and re.search(r"key|token|secret|signature|sas|password", name, re.IGNORECASE):
+                text = text.replace(value, "…")
+        return re.sub(r"(?i)(signature=|credential=|security-token[\"':= ]+|authorization[\"':= ]+)[^\s,<>&\"']+", r"\1…", text)
+
     def _failure(self, error: Exception, doing: str, key: str) -> BatchWeaveError:
-        text = str(error).strip() or type(error).__name__
+        text = self._without_keys(str(error).strip() or type(error).__name__)
         first = re.sub(r" in [0-9.]+ ?[mµn]?s\b", "", text.splitlines()[0])[:300]
         answer = re.search(r"<Code>([^<]{1,80})</Code>", text)
         variables = _CREDENTIALS[self.uri.partition(":")[0]]

@@ -20,7 +20,7 @@ from ..env.ids import random_id
 from ..errors import BatchWeaveError, invalid
 from .buffers import BufferPool
 from .held_reads import let_go_of_all
-from .object_store import LIST_PAGE_MAX, Body, assert_key
+from .object_store import LIST_PAGE_MAX, WHOLE_BYTES_MAX, Body, assert_key, too_large
 from .open_file import OpenFile, read_fully
 
 T = TypeVar("T")
@@ -31,7 +31,8 @@ _VANISHED_MAX = 32
 _IOV_MAX = 1_024
 #: Larger ranges get memory only as far as the file reaches.
 _TRUSTED_BYTES_MAX = 16 * 1024 * 1024
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Not blocking: to open a pipe for reading would wait for somebody to write to it. Of a file it means nothing.
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: Errnos of open(2) that say that there is no object: no file, part of the path is one, a symbolic link.
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _SEGMENT = re.compile(r"[A-Za-z0-9._=-]+", re.ASCII)
@@ -42,6 +43,8 @@ _REFUSALS = {
     errno.ENAMETOOLONG, errno.EMLINK, errno.EXDEV, errno.ELOOP,
 }
 _ERRORS = {
+    errno.ESPIPE: ("UNSAFE_STORE", "it is a pipe or a socket, not a file", "let nothing but BatchWeave write below the root, and remove it"),
+    errno.ENXIO: ("UNSAFE_STORE", "it is a pipe or a socket, not a file", "let nothing but BatchWeave write below the root, and remove it"),
     errno.ENOSPC: ("STORE_FULL", "the disk is full", "free space (or inodes) on that file system, then try again"),
     errno.EDQUOT: ("STORE_FULL", "the disk quota is used up", "raise the quota or free space, then try again"),
     errno.EACCES: (
@@ -109,6 +112,8 @@ class FileStore:
         self.uri = Path(self._root).as_uri()
         self._durable = durability == "power-loss"
         self._known: set[str] = set()
+        #: Folders of the root that are none of a link: looked at once.
+        self._folders: set[str] = set()
         self._memory = BufferPool()
         self._temps: Iterator[str] | None = None
         self._pid = 0
@@ -190,6 +195,7 @@ class FileStore:
         folder = prefix[: prefix.rfind("/") + 1]
         if folder and not all(_is_segment(s) for s in folder[:-1].split("/")):
             return [], False
+        self._assert_folder(folder)
         try:
             keys = list(itertools.islice(self._walk(folder, prefix, start_after), limit + 1))
         except OSError as error:
@@ -216,7 +222,26 @@ class FileStore:
 
     def _path(self, key: str) -> str:
         assert_key(key)
+        self._assert_folder(key)
         return f"{self._root}/{key}"
+
+    def _assert_folder(self, key: str) -> None:
+        """A link in the place of one of a namespace's folders would show another folder's objects, or none at all."""
+        top, slash, _ = key.partition("/")
+        if not slash or top in self._folders:
+            return
+        path = f"{self._root}/{top}"
+        try:
+            mode = os.lstat(path).st_mode
+        except OSError:
+            return  # there is none yet, or whoever uses it says what is wrong
+        if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+            raise BatchWeaveError(
+                "UNSAFE_STORE",
+                f"cannot use {path}: it is a link or a pipe where a folder must be; put the folder itself there",
+                {"path": path},
+            )
+        self._folders.add(top)
 
     def _read(
         self, key: str, start: int, length: int | None, take: Callable[[int], memoryview], give: Callable[[memoryview], T]
@@ -232,6 +257,8 @@ class FileStore:
             try:
                 if length is None or length > _TRUSTED_BYTES_MAX:
                     left = max(0, os.fstat(fd).st_size - start)
+                    if length is None and left > WHOLE_BYTES_MAX:
+                        raise too_large(path, left)
                     length = left if length is None else min(length, left)
                 if length == 0:
                     os.pread(fd, 1, 0)  # or a folder would pass for an empty object

@@ -63,6 +63,28 @@ def join_body(body: Body) -> bytes:
     return b"".join(body) if isinstance(body, (list, tuple)) else bytes(body)
 
 
+#: What is read whole is JSON of the format: nothing of it comes near this.
+WHOLE_BYTES_MAX = 64 * 1024 * 1024
+
+
+def too_large(what: str, found: int) -> BatchWeaveError:
+    """LIMIT: an object that is read whole and cannot be one of the format."""
+    return BatchWeaveError(
+        "LIMIT",
+        f"{what} has {found} bytes or more, and nothing that is read whole has more than {WHOLE_BYTES_MAX}. It is not what its name says: "
+        "restore it from a copy.",
+        {"found": found, "limit": WHOLE_BYTES_MAX},
+    )
+
+
+def without_secrets(uri: str) -> str:
+    """A URI for a message: somebody may have put a key into it. A key may hold slashes, and buckets and prefixes hold neither "@" nor ":"."""
+    bare = re.sub(r"[?#].*$", "", uri, flags=re.DOTALL)
+    if bare[:5].lower() == "file:":
+        return re.sub(r"^(file:)//[^/]*@", r"\1//…@", bare, flags=re.IGNORECASE)
+    return re.sub(r"//[^/]*:[^/]*", "//…", re.sub(r"//.*@", "//…@", bare, flags=re.DOTALL))
+
+
 def open_store(uri: str, **settings: Any) -> Store:
     """Opens the store a URI names: file:// with the standard library, s3://, gs:// and az:// with an extra package."""
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", uri)
@@ -82,11 +104,11 @@ def open_store(uri: str, **settings: Any) -> Store:
     if scheme is None:
         raise BatchWeaveError(
             "UNKNOWN_SCHEME",
-            f'"{uri}" is not a URI; for a folder write file:// and its absolute path, such as file:///data/run '
+            f'"{without_secrets(uri)}" is not a URI; for a folder write file:// and its absolute path, such as file:///data/run '
             f"(schemes: {works})",
-            {"uri": uri},
+            {"uri": without_secrets(uri)},
         )
-    shown = re.sub(r"[?#].*$", "", re.sub(r"//[^/@]*@", "//…@", uri))
+    shown = without_secrets(uri)
     raise BatchWeaveError("UNKNOWN_SCHEME", f'no store for "{scheme}:" in "{shown}"; use one of {works}', {"scheme": scheme})
 
 
@@ -94,7 +116,7 @@ def path_of_file_uri(uri: str) -> str:
     """The absolute path of a file: URI, percent-decoded."""
 
     def refuse(why: str) -> BatchWeaveError:
-        return invalid(f'"{uri}": {why}', uri=uri)
+        return invalid(f'"{without_secrets(uri)}": {why}', uri=without_secrets(uri))
 
     rest = uri[uri.index(":") + 1 :]
     match = re.match(r"//([^/]*)", rest)
@@ -102,7 +124,7 @@ def path_of_file_uri(uri: str) -> str:
     raw = rest[2 + len(authority) :] if match else rest
     if authority.lower() not in ("", "localhost"):
         raise refuse(
-            f'"{authority}" stands where a host would, and the path must be absolute; write file:///absolute/path, '
+            f'"{authority.rpartition("@")[2]}" stands where a host would, and the path must be absolute; write file:///absolute/path, '
             "with three slashes"
         )
     if not raw.startswith("/"):

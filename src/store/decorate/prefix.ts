@@ -4,6 +4,7 @@ import type {
   Body,
   CallOptions,
   CreateOutcome,
+  GetOptions,
   ListOptions,
   ListPage,
   ObjectStore,
@@ -51,7 +52,7 @@ class PrefixStore implements ObjectStore {
     return this.#store.put(this.#key(key), body, options);
   }
 
-  async get(key: string, options?: CallOptions): Promise<Uint8Array | undefined> {
+  async get(key: string, options?: GetOptions): Promise<Uint8Array | undefined> {
     return this.#store.get(this.#key(key), options);
   }
 

@@ -5,7 +5,9 @@
 import * as fs from "node:fs";
 
 /** Read an existing regular file; a symbolic link in its place is not followed. */
-export const readFlags: number = fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW;
+export const readFlags: number =
+  // Not blocking: to open a pipe for reading would wait for somebody to write to it. Of a file it means nothing.
+  fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW | fs.constants.O_NONBLOCK;
 /** Make a new file and write it. */
 export const writeFlags: number = fs.constants.O_WRONLY | fs.constants.O_CREAT | fs.constants.O_EXCL;
 /**
@@ -46,6 +48,15 @@ export function canOpenAgainNow(): boolean {
 /** open(2) of a file that is open already, whatever its name is by now; so no thread is needed for it. */
 export function openAgainNow(fd: number, flags: number): number {
   return fs.openSync(`/proc/self/fd/${fd}`, flags);
+}
+
+/** lstat(2), undefined when there is nothing, or nothing that we may see: whoever uses it says what is wrong. */
+export function lookNow(path: string): fs.Stats | undefined {
+  try {
+    return fs.lstatSync(path, { throwIfNoEntry: false });
+  } catch {
+    return undefined;
+  }
 }
 
 /** close(2) */

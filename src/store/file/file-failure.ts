@@ -15,7 +15,14 @@ export function tolerate<T>(call: Promise<T>, ...codes: readonly string[]): Prom
   });
 }
 
+const notAFile = [
+  "it is a pipe or a socket, not a file",
+  "let nothing but BatchWeave write below the root, and remove it",
+] as const;
+
 const table: Record<string, readonly [code: ErrorCode, what: string, remedy: string]> = {
+  ESPIPE: ["UNSAFE_STORE", ...notAFile],
+  ENXIO: ["UNSAFE_STORE", ...notAFile],
   ENOSPC: ["STORE_FULL", "the disk is full", "free space (or inodes) on that file system, then try again"],
   EDQUOT: ["STORE_FULL", "the disk quota is used up", "raise the quota or free space, then try again"],
   EACCES: [

@@ -10,13 +10,14 @@ import { pathToFileURL } from "node:url";
 import type { Env } from "../../env/index.js";
 import { BatchWeaveError, shown } from "../../errors.js";
 import { Gate, mapParallel } from "../../flow/index.js";
-import { assertRange, listLimit } from "../arguments.js";
+import { assertBytesMax, assertRange, listLimit } from "../arguments.js";
 import { bodyBytes, bodyParts } from "../body.js";
 import { assertKey } from "../key.js";
 import type {
   Body,
   CallOptions,
   CreateOutcome,
+  GetOptions,
   ListedObject,
   ListOptions,
   ListPage,
@@ -49,6 +50,7 @@ import { Directories } from "./directories.js";
 import { errno, fileError, tolerate } from "./file-failure.js";
 import { QuietRemoval } from "./removal.js";
 import { TempFile, TempFiles } from "./temp-file.js";
+import { TopFolders } from "./top-folders.js";
 import { collectKeys } from "./walk.js";
 
 /**
@@ -133,12 +135,14 @@ export class FileStore implements ObjectStore {
   readonly #bulk = new Gate(bulkWritesMax);
   readonly #direct = new DirectWrites(bulkWritesMax);
   readonly #scratch: Uint8Array[] = [];
+  readonly #folders: TopFolders;
   readonly #monotonic: () => number;
 
   /** @internal */
   constructor(root: string, temps: TempFiles, durability: Durability, monotonic: () => number) {
     this.#monotonic = monotonic;
     this.#root = root;
+    this.#folders = new TopFolders(root);
     this.#temps = temps;
     this.durability = durability;
     this.uri = pathToFileURL(root).href;
@@ -212,14 +216,16 @@ export class FileStore implements ObjectStore {
     }
   }
 
-  async get(key: string, options?: CallOptions): Promise<Uint8Array | undefined> {
+  async get(key: string, options?: GetOptions): Promise<Uint8Array | undefined> {
     return this.#read(key, options?.signal, async (fd) => {
       const scratch = this.#scratch.pop() ?? new Uint8Array(firstReadBytes);
       try {
         const first = await readOnce(fd, scratch, 0, firstReadBytes, 0);
         // Objects never change, so a short read of a regular file is its end.
         if (first < firstReadBytes) return scratch.slice(0, first);
-        const whole = uninitialised((await statFile(fd)).size);
+        const { size } = await statFile(fd);
+        assertBytesMax(`${this.#root}/${key}`, size, options?.bytesMax);
+        const whole = uninitialised(size);
         whole.set(scratch);
         const rest = await readFully(fd, whole.subarray(first), first);
         return whole.subarray(0, first + rest);
@@ -247,6 +253,7 @@ export class FileStore implements ObjectStore {
     const signal = options?.signal;
     signal?.throwIfAborted();
     let startAfter = options?.startAfter ?? "";
+    this.#folders.assert(prefix);
     try {
       for (;;) {
         const keys: string[] = [];
@@ -331,6 +338,7 @@ export class FileStore implements ObjectStore {
 
   #path(key: string): string {
     assertKey(key);
+    this.#folders.assert(key);
     return `${this.#root}/${key}`;
   }
 

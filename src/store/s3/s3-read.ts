@@ -1,5 +1,6 @@
 /** Reading an object or a range of it: every length is checked, and a transfer that broke off goes on where it broke. */
 import { constants } from "node:buffer";
+import { assertBytesMax } from "../arguments.js";
 import { copyBody } from "../body.js";
 import { type HttpAnswer, HttpProtocolError } from "../http/index.js";
 import type { S3Calls, S3Request } from "./s3-calls.js";
@@ -24,6 +25,7 @@ export async function readObject(
   key: string,
   range: Range | undefined,
   signal: AbortSignal | undefined,
+  bytesMax: number = objectBytesMax,
 ): Promise<Uint8Array | undefined> {
   // A range of nothing still has to say whether there is an object.
   if (range?.length === 0) {
@@ -41,7 +43,7 @@ export async function readObject(
     if (range || at > 0) headers["range"] = rangeText(at, end);
     // An object that was replaced meanwhile must not be sewn to what is left of the old one.
     if (parts.length > 0 && etag !== undefined) headers["if-match"] = etag;
-    const answerBytesMax = range ? Math.max(range.length, ignoredRangeBytesMax) : objectBytesMax;
+    const answerBytesMax = range ? Math.max(range.length, ignoredRangeBytesMax) : bytesMax;
     const request: S3Request = { action, method: "GET", key, headers, answerBytesMax, signal };
     const answer = await calls.send(request);
     if (answer.status === 412 && parts.length > 0 && breaks < resumesMax) {
@@ -54,6 +56,9 @@ export async function readObject(
     if (answer.status !== 200 && answer.status !== 206) throw calls.failure(request, answer);
     // Longer than anything that was asked for: to go on would only bring more of it.
     const isWrong = answer.broken instanceof HttpProtocolError;
+    const announced = Number(answer.headers["content-length"] ?? 0);
+    if (isWrong && !range && Math.max(answer.body.byteLength, announced) >= bytesMax)
+      assertBytesMax(`${calls.place.uri}/${key}`, Math.max(bytesMax + 1, announced), bytesMax);
     if (answer.broken && (isWrong || answer.headers["etag"] === undefined))
       throw networkFailure(calls.place, action, answer.broken);
     // Every object has an ETag; a page that a proxy put here has none.

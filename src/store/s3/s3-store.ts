@@ -18,6 +18,7 @@ import type {
   Body,
   CallOptions,
   CreateOutcome,
+  GetOptions,
   ListedObject,
   ListOptions,
   ListPage,
@@ -190,9 +191,9 @@ export class S3Store implements ObjectStore {
     );
   }
 
-  async get(key: string, options?: CallOptions): Promise<Uint8Array | undefined> {
+  async get(key: string, options?: GetOptions): Promise<Uint8Array | undefined> {
     assertKey(key);
-    return readObject(this.#calls, key, undefined, options?.signal);
+    return readObject(this.#calls, key, undefined, options?.signal, options?.bytesMax);
   }
 
   async getRange(key: string, start: number, length: number, options?: CallOptions): Promise<Uint8Array | undefined> {

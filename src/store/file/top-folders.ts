@@ -1,0 +1,29 @@
+/** The folders of a root: a link in the place of one would show another folder's objects, or none at all, and is refused. */
+import { BatchWeaveError } from "../../errors.js";
+import { lookNow } from "./calls.js";
+
+/** Looks at each folder once, when it is first used. A namespace has half a dozen. */
+export class TopFolders {
+  readonly #root: string;
+  readonly #known = new Set<string>();
+
+  constructor(root: string) {
+    this.#root = root;
+  }
+
+  /** Refuses a key, or a prefix of keys, that leads through a link, a pipe or a socket. */
+  assert(key: string): void {
+    const top = key.slice(0, Math.max(0, key.indexOf("/")));
+    if (top === "" || this.#known.has(top)) return;
+    const path = `${this.#root}/${top}`;
+    const found = lookNow(path);
+    if (found?.isDirectory()) this.#known.add(top);
+    // A file there is an object, and whoever goes through it is told so.
+    else if (found && !found.isFile())
+      throw new BatchWeaveError(
+        "UNSAFE_STORE",
+        `cannot use ${path}: it is a link or a pipe where a folder must be; put the folder itself there`,
+        { path },
+      );
+  }
+}
