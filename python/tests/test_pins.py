@@ -39,7 +39,7 @@ class Pins(unittest.TestCase):
             }
             return False, None
 
-        self.parent.log.commit("pin fork", stage)
+        self.parent.log.commit("pin fork", "pin", stage)
         return root
 
     def fork(self, root: list[Any], trim: int = 0) -> str:

@@ -227,10 +227,15 @@ class FileStore:
 
     def _assert_folder(self, key: str) -> None:
         """A link in the place of one of a namespace's folders would show another folder's objects, or none at all."""
-        top, slash, _ = key.partition("/")
-        if not slash or top in self._folders:
+        segments = key.split("/")[:-1]
+        # A namespace's folders are in the root, or in the folder of its life.
+        for depth in range(1, min(len(segments), 3 if segments[:1] == ["life"] else 1) + 1):
+            self._look_at_folder("/".join(segments[:depth]))
+
+    def _look_at_folder(self, folder: str) -> None:
+        if folder in self._folders:
             return
-        path = f"{self._root}/{top}"
+        path = f"{self._root}/{folder}"
         try:
             mode = os.lstat(path).st_mode
         except OSError:
@@ -241,7 +246,7 @@ class FileStore:
                 f"cannot use {path}: it is a link or a pipe where a folder must be; put the folder itself there",
                 {"path": path},
             )
-        self._folders.add(top)
+        self._folders.add(folder)
 
     def _read(
         self, key: str, start: int, length: int | None, take: Callable[[int], memoryview], give: Callable[[memoryview], T]

@@ -13,11 +13,17 @@ export class TopFolders {
 
   /** Refuses a key, or a prefix of keys, that leads through a link, a pipe or a socket. */
   assert(key: string): void {
-    const top = key.slice(0, Math.max(0, key.indexOf("/")));
-    if (top === "" || this.#known.has(top)) return;
-    const path = `${this.#root}/${top}`;
+    const segments = key.split("/").slice(0, -1);
+    // A namespace's folders are in the root, or in the folder of its life.
+    const depth = Math.min(segments.length, segments[0] === "life" ? 3 : 1);
+    for (let i = 1; i <= depth; i++) this.#look(segments.slice(0, i).join("/"));
+  }
+
+  #look(folder: string): void {
+    if (this.#known.has(folder)) return;
+    const path = `${this.#root}/${folder}`;
     const found = lookNow(path);
-    if (found?.isDirectory()) this.#known.add(top);
+    if (found?.isDirectory()) this.#known.add(folder);
     // A file there is an object, and whoever goes through it is told so.
     else if (found && !found.isFile())
       throw new BatchWeaveError(
