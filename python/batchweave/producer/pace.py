@@ -51,7 +51,7 @@ def pace_of(round_trip: float) -> Pace:
         interval_max=times(2.7, 0.025, 0.2),
         idle_max=times(14, 0.05, 1),
         alone_interval=times(2.7, 0.02, 0.2),
-        farewell=times(30, 0.5, 3),
+        farewell=times(40, 0.5, 3),
     )
 
 

@@ -1,0 +1,99 @@
+"""Properties: a producer that closes says so, and nobody waits for it; a backlog that a reclaim passed is uploaded again at once; whoever
+waits for a ticket is told soon; the pace goes with the store's round trips, as in TypeScript. Method: real producers on a store in memory, counted
+in versions and uploads, not in seconds.
+"""
+from __future__ import annotations
+
+import re
+import threading
+import time
+import unittest
+import unittest.mock
+from pathlib import Path
+
+from batchweave import create_namespace, open_namespace
+from batchweave.format.keys import manifest_key
+from batchweave.format.manifest import has_left
+from batchweave.format.stored_json import seal_json
+from batchweave.producer.pace import CarrierRhythm, pace_of
+from batchweave.producer.publisher import Publisher
+from memory_store import MemoryStore
+
+
+class Publishers(unittest.TestCase):
+    def test_a_producer_that_closes_says_so_and_its_successor_is_alone(self) -> None:
+        store = MemoryStore()
+        create_namespace("memory:test", rows=1, chunks=1, store=store)
+        for i in range(6):
+            with open_namespace("memory:test", store=store).producer(f"short-{i}") as p:
+                p.append([b"x"])
+        head = open_namespace("memory:test", store=store).log.head.load()
+        # Opened, wrote, left: nobody announced anything, nobody listed, nobody waited.
+        self.assertEqual((head.version, head.end, head.active_producers), (18, 6, 1))
+        self.assertTrue(all(has_left(state) for state in head.producers.values()))
+        self.assertEqual(head.commit["kind"], "leave")
+
+    def test_what_a_follower_says_when_it_closes_is_carried(self) -> None:
+        store = MemoryStore()
+        create_namespace("memory:test", rows=1, chunks=1, store=store)
+        carrier = open_namespace("memory:test", store=store).producer("carrier")
+        follower = open_namespace("memory:test", store=store).producer("follower")
+        carrier._publisher.is_carrying = True
+        carrier.append([b"c"]).wait(20)
+        follower.append([b"f"]).wait(20)
+        follower.close()
+        log = open_namespace("memory:test", store=store).log
+        until = time.monotonic() + 20
+        while not has_left(log.head.jump().producers["follower"]) and time.monotonic() < until:
+            carrier.append([b"c"]).wait(20)
+        state = log.head.jump().producers
+        self.assertEqual([has_left(state[id]) for id in ("carrier", "follower")], [False, True])
+        carrier.close()
+
+    def test_a_backlog_that_a_reclaim_passed_is_uploaded_again_at_once(self) -> None:
+        store = MemoryStore()
+        create_namespace("memory:test", rows=1, chunks=1, store=store)
+        log = open_namespace("memory:test", store=store).log
+        begin = threading.Event()
+        run = Publisher.run
+        with unittest.mock.patch.object(Publisher, "run", lambda self: (begin.wait(30), run(self))):
+            producer = open_namespace("memory:test", store=store).producer("backlog")
+        for i in range(100):
+            producer.append([b"%d" % i])
+        while not all(entry.descriptor for entry in list(producer._entries.values())):
+            time.sleep(0.001)
+        # What a reclaimer commits: nothing uploaded before may be staged any more.
+        reclaimed = {**log.head.load().fields, "version": 2, "orphanCutoff": 2, "commit": {"id": "reclaimrecla", "by": "x", "time": 1}}
+        log.store.put(manifest_key(2), seal_json("manifest", log.spec.uuid, reclaimed))
+        begin.set()
+        producer.flush(60)
+        head = log.head.jump()
+        self.assertEqual(head.end, 100)
+        # Uploads that end while a commit is under way are in the next one. It was a version for every batch.
+        self.assertLess(head.version, 30)
+        producer.close()
+
+
+class Pace(unittest.TestCase):
+    def test_the_numbers_are_those_of_typescript(self) -> None:
+        text = (Path(__file__).parents[2] / "src/cadence/cooperative/pace.ts").read_text()
+        found = {m[1]: [float(n.replace("_", "")) for n in m[2].split(", ")] for m in re.finditer(r"(\w+): times\(r, ([\d_., ]+)\)", text)}
+        names = {
+            "announce": "announceMs", "urgent_announce": "urgentAnnounceMs", "patience": "patienceMs", "look": "lookMs", "window": "windowMs",
+            "interval_min": "intervalMsMin", "idle_max": "idleMsMax", "alone_interval": "aloneIntervalMs", "farewell": "farewellMs",
+        }
+        for round_trip in (0.0001, 0.003, 0.02, 0.05, 0.2):
+            pace = pace_of(round_trip)._asdict()
+            for name, other in names.items():
+                factor, floor, ceiling = found[other]
+                self.assertAlmostEqual(pace[name] * 1e3, min(ceiling, max(floor, factor * round_trip * 1e3)), msg=name)
+
+    def test_a_look_is_expected_right_after_the_commit_of_a_carrier_that_keeps_its_pace(self) -> None:
+        rhythm = CarrierRhythm()
+        for version in range(1, 11):
+            rhythm.see(version, 0.5 * version)
+        self.assertAlmostEqual(rhythm.expected_at(5.12, 0.1, pace_of(0.1)), 5.62)
+
+
+if __name__ == "__main__":
+    unittest.main()
