@@ -275,6 +275,42 @@ describe("faults", () => {
   });
 });
 
+test("every byte is read once, by any number of lanes in processes of their own; a Parquet row group once, not once per window", async () => {
+  const folder = dataFolder();
+  writeJsonl(folder, "plain", [1500, 900, 1200]);
+  writeJsonl(
+    folder,
+    "zipped",
+    Array.from({ length: 16 }, () => 100),
+    { gzip: true },
+  );
+  for (let i = 0; i < 4; i++) await writeParquet(folder, `rows-${i}`, 4000, 0, 500);
+  const small = { epochs: 1, windowSamplesMax: 64 };
+  const sources = {
+    jsonl: jsonl({ shards: join(folder, "plain-*.jsonl"), ...small }),
+    gzip: jsonl({ shards: join(folder, "zipped-*.jsonl.gz"), ...small }),
+    parquet: parquet({ shards: join(folder, "rows-*.parquet"), ...small }),
+  };
+  for (const [format, source] of Object.entries(sources)) {
+    const resolved = await resolveSource("s", source, 7, { env });
+    const size = resolved.sizes.reduce((a, b) => a + b, 0);
+    for (const lanes of [1, 4, 8]) {
+      let bytes = 0;
+      for (let lane = 0; lane < lanes; lane++) {
+        await using pool = new ShardPool({ env }, {}, (_, count) => {
+          bytes += count;
+        });
+        const cursor = new SourceCursor(resolved, pool, env, { seed: 7, lane, lanes });
+        while (await cursor.next());
+      }
+      // Neighbours both read the rest of a line, and the end of a Parquet file in which they meet, 8 KiB of it.
+      const shared = format === "parquet" ? ((lanes + resolved.shards.length) * 8_192) / size : 0.1;
+      expect(bytes / size, `${format}, ${lanes} lanes`).toBeLessThan(1.05 + shared);
+      expect(bytes / size, `${format}, ${lanes} lanes`).toBeGreaterThan(0.95);
+    }
+  }
+});
+
 test("what loaders hold has one bound for the process: sixty sources of large samples, in four lanes", async () => {
   const [sources, lanes, sampleBytes, bytesMax] = [60, 4, 100_000, 8_388_608];
   const tokens = new Array(16).fill(1);

@@ -166,6 +166,11 @@ function groupsOf(footer: Footer, columns: readonly string[] | undefined): Group
   });
 }
 
+/** What is read of the end at first, in the hope that the footer is in it: not much of a small shard, which is read anyway. */
+function footerBytesOf(size: number): number {
+  return Math.max(8_192, Math.min(524_288, Math.ceil(size / 64)));
+}
+
 function damaged(uri: string, cause: unknown): BatchWeaveError {
   const what = cause instanceof Error ? cause.message : String(cause);
   return new BatchWeaveError(
@@ -220,7 +225,9 @@ export function parquetFormat(settings: ParquetSettings): ShardFormat {
       const hyparquet = await importPeer<Hyparquet>("hyparquet", "Parquet sources");
       const bytes = await openShardBytes(uri, access);
       try {
-        const footer = await hyparquet.parquetMetadataAsync(asyncBuffer(bytes));
+        const footer = await hyparquet.parquetMetadataAsync(asyncBuffer(bytes), {
+          initialFetchSize: footerBytesOf(bytes.size),
+        });
         assertColumns(uri, settings.columns ?? [], footer);
         return new ParquetRows(hyparquet, bytes, footer, settings);
       } catch (cause) {
