@@ -4,7 +4,8 @@
  * processes that fight for one producer id, four ranks that register checkpoints, two eager reclaimers. Most kills are aimed at a phase (the
  * process sends itself SIGKILL somewhere in it), the others come from outside at a random moment; where each really hit is read from a file
  * that the victim wrote synchronously. Afterwards the log is verified, and what everybody saw and acknowledged must be one history.
- * `--python` runs `chaos-python.mjs` instead: producers of both languages on one namespace.
+ * `--python` runs `chaos-python.mjs` instead: producers of both languages on one namespace. `--recreate` runs `chaos-recreate.ts`: the namespace
+ * is deleted and made again under everybody.
  */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -17,6 +18,7 @@ import { chaosGrid } from "./chaos-content.js";
 import { type Death, Fleet, type Role, roles } from "./chaos-fleet.js";
 import { judge, judgeCheckpoints } from "./chaos-judge.js";
 import { type Phase, phases } from "./chaos-phase.js";
+import { recreate } from "./chaos-recreate.js";
 import { openChaosStore } from "./chaos-store.js";
 
 /** mulberry32: kills are drawn from the seed; what the operating system makes of them is not. */
@@ -36,6 +38,7 @@ const { values } = parseArgs({
     store: { type: "string", default: "file" },
     faults: { type: "boolean", default: false },
     python: { type: "boolean", default: false },
+    recreate: { type: "boolean", default: false },
     seed: { type: "string", default: String(Date.now() % 1_000_000) },
     json: { type: "boolean", default: false },
     keep: { type: "boolean", default: false },
@@ -45,6 +48,7 @@ const { values } = parseArgs({
 if (values.help) {
   console.log("npm run chaos -- [--rounds 100] [--store file|s3|moto] [--faults] [--seed N] [--json] [--keep]");
   console.log("npm run chaos -- --python [--rounds 100] [--seed N]   Python and TypeScript producers on one namespace");
+  console.log("npm run chaos -- --recreate [--rounds 20] [--seed N] [--json]   deleted and made again under everybody");
   process.exit(0);
 }
 if (values.python) {
@@ -55,6 +59,26 @@ if (values.python) {
   const script = fileURLToPath(new URL("../../scripts/chaos-python.mjs", import.meta.url));
   const args = [script, "--rounds", values.rounds, "--seed", values.seed];
   process.exit(spawnSync(process.execPath, args, { stdio: "inherit" }).status ?? 1);
+}
+if (values.recreate) {
+  const parent = mkdtempSync(join(tmpdir(), "batchweave-recreate-"));
+  const { problems, ...facts } = await recreate(
+    parent,
+    Number(values.rounds),
+    Number(values.seed),
+    seededRandom(Number(values.seed)),
+  );
+  if (values.json) console.log(JSON.stringify({ ...facts, problems }));
+  else {
+    for (const problem of problems) console.log(`PROBLEM: ${problem}`);
+    const { rounds, lives, stops, evicted, acknowledged, deletersKilled } = facts;
+    console.log(
+      `${rounds} rounds (seed ${facts.seed}), ${lives} lives of one name: ${stops} processes stopped, ${evicted} ended with DELETED, ${deletersKilled} deleters killed, ${acknowledged} batches acknowledged; ${problems.length === 0 ? "clean: each is in the last version of its life, and no life was touched by another" : "NOT clean"}`,
+    );
+  }
+  if (values.keep) console.error(`kept: ${parent}`);
+  else rmSync(parent, { recursive: true, force: true });
+  process.exit(problems.length === 0 ? 0 : 1);
 }
 const rounds = Number(values.rounds);
 const seed = Number(values.seed);

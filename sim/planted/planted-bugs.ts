@@ -197,8 +197,8 @@ const reading: readonly PlantedBug[] = [
     "believing every manifest that was read",
     16,
     head,
-    "return bytes && this.#decode(bytes, key, this.#spec.uuid, version);",
-    "return bytes && this.#adopt(this.#decode(bytes, key, this.#spec.uuid, version));",
+    "return manifest;\n    }\n    #adopt(manifest) {",
+    "return manifest && this.#adopt(manifest);\n    }\n    #adopt(manifest) {",
   ),
   bug("slices are not checked", 30, batch, "if (found !== entry.crc)", "if (false)"),
   {
@@ -395,6 +395,31 @@ const forking: readonly PlantedBug[] = [
   ),
 ];
 
+const deleting: readonly PlantedBug[] = [
+  bug(
+    "lives of one place share their keys",
+    34,
+    "src/log/life.js",
+    "return withPrefix(place, lifeFolder(life));",
+    'return withPrefix(place, lifeFolder({ ...life, uuid: "00000000-0000-4000-8000-000000000000" }));',
+  ),
+  bug(
+    "deleted without a version that says so",
+    34,
+    "src/lifecycle/deletion.js",
+    "draft.deleted = true;\n                return { done: false, result: undefined };",
+    "return { done: true, result: undefined };",
+  ),
+  bug("the chain of a deleted life has no end", 34, "src/lifecycle/deletion.js", "await chain?.end(env, options);", ""),
+  bug(
+    "namespace.json goes before the objects",
+    34,
+    "src/namespace/open.js",
+    "await endLife(life, env, { signal }).catch(tolerant);",
+    "deleted += await removeNamespaceObject(life, { signal });\n        await endLife(life, env, { signal }).catch(tolerant);",
+  ),
+].map((planted) => ({ ...planted, scenario: "hazard-34-lives" }));
+
 /** Every planted bug of the product. */
 export const plantedBugs: readonly PlantedBug[] = [
   ...fencing,
@@ -403,6 +428,7 @@ export const plantedBugs: readonly PlantedBug[] = [
   ...reading,
   ...reclaiming,
   ...forking,
+  ...deleting,
 ];
 
 /** Bugs in the toy log: they show that planting works, whatever the product looks like. */

@@ -154,6 +154,31 @@ export const hazardScenarios: readonly Scenario[] = [
     mustHappen: ["shortPage"],
   }),
   hazard(
+    "34-lives",
+    "deleted and made again while everybody is alive, stopped or late",
+    {},
+    {
+      cast: "lives",
+      faults: {
+        calls: {
+          stall: { create: 0.02, delete: 0.08, put: 0.005 },
+          requestLate: { create: 0.02, put: 0.01 },
+          responseLost: { create: 0.02, delete: 0.02 },
+          crashBeforeSend: { delete: 0.02, create: 0.004 },
+        },
+        stallMs: [3000, 25_000],
+        lateMs: [3000, 30_000],
+      },
+      processFaults: [
+        { kind: "pause", meanGapMs: 3000, durationMs: [2000, 20_000] },
+        { kind: "crash", meanGapMs: 6000 },
+      ],
+      faultMs: 60_000,
+      leastPerSeed: { commits: 40, lives: 1 },
+      mustHappen: ["lives", "evictions", "zombieManifests", "lateWrites", "checkpoints", "stall", "crashBeforeSend"],
+    },
+  ),
+  hazard(
     "35-uneven-ranks",
     "ranks that stall and crash all end at the same iteration",
     { ...small, jobs: 2, ranksMax: 8, earlyCloseRate: 0.5 },

@@ -1,6 +1,7 @@
 /** Scenarios as data: who takes part, what goes wrong, for how long, and what must be true afterwards. */
 import { batchPrefix } from "../../src/format/index.js";
 import { chainCast } from "../actors/chain-cast.js";
+import { livesCast } from "../actors/lives-cast.js";
 import { weaveCast } from "../actors/weave-cast.js";
 import type { SimStoreOptions } from "../store/sim-store.js";
 import type { FaultProfile } from "../world/faults.js";
@@ -57,7 +58,11 @@ export interface Scenario {
 }
 
 /** Casts by name. */
-export const castBuilders: Readonly<Record<string, CastBuilder>> = { chain: chainCast, weave: weaveCast };
+export const castBuilders: Readonly<Record<string, CastBuilder>> = {
+  chain: chainCast,
+  lives: livesCast,
+  weave: weaveCast,
+};
 
 const callTrouble = {
   requestLost: 0.004,

@@ -88,6 +88,8 @@ export class Head {
           return await this.#probeForward(options);
         }
       }
+      // What is gone may have gone with everything else: only a look tells that the namespace was deleted.
+      else await this.boundary.look(options);
       // Nothing at all above the boundary, where the head must be: a listing may be late, but not for long.
       if (!isListed) absences++;
       // Listed and then deleted, or a zombie below the boundary: list again.

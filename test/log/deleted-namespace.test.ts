@@ -6,8 +6,8 @@
 import { describe, expect, test } from "vitest";
 import { systemEnv } from "../../src/env/index.js";
 import { encodeNamespace, lifeFolder, namespaceKey } from "../../src/format/index.js";
-import { createNamespace, deleteNamespace, type Namespace, openNamespace } from "../../src/index.js";
-import { MemoryStore } from "../../src/store/index.js";
+import { createNamespace, deleteNamespace, listNamespaces, type Namespace, openNamespace } from "../../src/index.js";
+import { MemoryStore, withPrefix } from "../../src/store/index.js";
 import { HookedStore } from "../lifecycle/hooked-store.js";
 import { keysOf, SmallWorld, Writer } from "../lifecycle/small-world.js";
 
@@ -124,6 +124,23 @@ describe("whoever has it open", () => {
     expect(await contents(store, uuid)).toEqual(before);
   });
 
+  test("one whose commit was answered with exists, and who finds nothing under that name any more", async () => {
+    const store = new MemoryStore();
+    let isArmed = false;
+    const held = new HookedStore(store, {
+      create: async (key, inner) => {
+        if (!isArmed || !key.includes("/manifest/")) return await inner();
+        isArmed = false;
+        await deleteNamespace(uri, { store });
+        return "exists";
+      },
+    });
+    const ns = await createNamespace(uri, settings, { store: held });
+    await fill(ns, 3);
+    isArmed = true;
+    await expect(ns.setMaxLag(7)).rejects.toMatchObject({ code: "DELETED" });
+  });
+
   test("a process that is stopped while it opens", async () => {
     const store = new MemoryStore();
     await createNamespace(uri, settings, { store });
@@ -166,6 +183,26 @@ describe("a deletion", () => {
       );
     }
     await expect(deleteNamespace(uri, { store })).rejects.toMatchObject({ code: "NO_NAMESPACE" });
+  });
+
+  test("what it leaves behind is no namespace for a listing, and hides none", async () => {
+    const store = new MemoryStore();
+    const other = await createNamespace("memory:", settings, { store: withPrefix(store, "runs/other") });
+    const here = withPrefix(store, "runs/place");
+    const found = async (): Promise<(string | undefined)[]> => {
+      const uuids: (string | undefined)[] = [];
+      for await (const { uuid } of listNamespaces("memory:", { store })) uuids.push(uuid);
+      return uuids;
+    };
+    for (let life = 0; life < 3; life++) {
+      const ns = await createNamespace(uri, settings, { store: here });
+      await fill(ns, 2);
+      expect(await found()).toEqual([other.uuid, ns.uuid]);
+      await deleteNamespace(uri, { store: here });
+      expect(await found()).toEqual([other.uuid]);
+    }
+    expect((await other.info()).version).toBe(0);
+    expect((await other.verify()).problems).toEqual([]);
   });
 
   test("goes on from wherever it was interrupted, and until then the namespace answers DELETED", async () => {

@@ -141,6 +141,9 @@ class Head:
             absences += not is_listed
             if absences >= _ABSENCES_MAX:
                 break
+            else:
+                # What is gone may have gone with everything else: only a look tells that the namespace was deleted.
+                self.boundary.look()
             # Listed and then deleted, or a zombie below the boundary: list again.
             time.sleep(0.01 * attempt)
         raise BatchWeaveError(
