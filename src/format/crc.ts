@@ -12,22 +12,7 @@ function loadCrc32(): Crc32 {
   } catch {
     // Not installed for this platform.
   }
-  const builtIn = (zlib as unknown as { crc32?: Crc32 }).crc32;
-  return builtIn ?? tableCrc32();
-}
-
-/** For Node before 20.15, whose zlib has no crc32. */
-function tableCrc32(): Crc32 {
-  const table = new Uint32Array(256).map((_, n) => {
-    let c = n;
-    for (let bit = 0; bit < 8; bit++) c = c & 1 ? (c >>> 1) ^ 0xedb88320 : c >>> 1;
-    return c;
-  });
-  return (data, previous = 0) => {
-    let c = ~previous;
-    for (const byte of data) c = (c >>> 8) ^ (table[(c ^ byte) & 0xff] as number);
-    return ~c >>> 0;
-  };
+  return (zlib as unknown as { crc32: Crc32 }).crc32;
 }
 
 /** CRC-32 of `data`, continuing from `previous`. Unsigned. */
