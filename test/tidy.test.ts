@@ -319,6 +319,11 @@ describe("files", () => {
     expect(unreachable(files, ["src/index.ts"])).toEqual(["src/dead.ts"]);
   });
 
+  test("none exports a name that no other file imports", () => {
+    const others = around.filter((path) => path.endsWith(".ts")).map(parseFile);
+    expect(unusedExports([...sources, ...others])).toEqual([]);
+  });
+
   test("the rule finds such a name, also behind a door, and knows every way to import one", () => {
     const files = [
       parseText("src/a/index.ts", 'export { used, unused } from "./a.js";'),

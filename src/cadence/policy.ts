@@ -3,7 +3,7 @@ import type { Env } from "../env/index.js";
 import type { AttemptOutcome } from "../log/index.js";
 
 /** One attempt, as a policy sees it. */
-export interface Lesson {
+interface Lesson {
   readonly outcome: AttemptOutcome;
   /** From reading the base to the end of the PUT; absent when nothing was PUT. */
   readonly fragileMs?: number | undefined;

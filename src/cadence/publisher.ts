@@ -35,7 +35,7 @@ export function reportExpired(
 }
 
 /** A producer counts as active when it committed within this many versions. */
-export const activeVersions = 1_024;
+const activeVersions = 1_024;
 
 const counted = new WeakMap<Manifest, number>();
 

@@ -2,7 +2,7 @@
 import type { Command } from "./command.js";
 
 /** A command before it is loaded. */
-export interface CommandEntry {
+interface CommandEntry {
   readonly summary: string;
   load(): Promise<{ readonly command: Command }>;
 }

@@ -5,7 +5,7 @@ import type { Stopping } from "./stopping.js";
 import type { Terminal } from "./terminal.js";
 
 /** One option of a command. `value` names its argument; without it the option is a flag. */
-export interface OptionHelp {
+interface OptionHelp {
   readonly value?: string;
   readonly help: string;
 }

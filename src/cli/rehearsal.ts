@@ -26,7 +26,7 @@ const lookDelayMs = 20;
 const waitTimeoutSeconds = 120;
 
 /** What the ranks saw, against what the log holds. A cell is one slice of one step. */
-export interface Seen {
+interface Seen {
   readonly ranks: number;
   readonly iterations: readonly number[];
   readonly lost: number;

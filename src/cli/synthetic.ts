@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { encodeSafetensors, type Grid } from "../index.js";
 
 /** Which batch, and how large its slices are. */
-export interface SyntheticBatch {
+interface SyntheticBatch {
   readonly producer: string;
   /** Counts the batches of a producer from 0. */
   readonly counter: number;

@@ -43,16 +43,16 @@ export interface ConsumerCheckpointOptions extends CallOptions {
 }
 
 /** Registers a checkpoint. */
-export type RegisterCheckpoint = (id: string, cursor: Cursor, options: ConsumerCheckpointOptions) => Promise<void>;
+type RegisterCheckpoint = (id: string, cursor: Cursor, options: ConsumerCheckpointOptions) => Promise<void>;
 
 /** Told what is waited for and for how long. */
-export type WatchStarvation = (
+type WatchStarvation = (
   starvation: { readonly step: number; readonly waitedMs: number },
   options: CallOptions,
 ) => Promise<void>;
 
 /** What {@link openConsumer} worked out, for {@link Consumer}'s constructor. */
-export interface ConsumerOpening {
+interface ConsumerOpening {
   readonly log: Log;
   readonly mesh: Mesh;
   readonly place: MeshPlace;

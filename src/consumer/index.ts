@@ -6,38 +6,23 @@
  * Promises: every rank yields the same iterations, and together they see each row once, in order; no byte is handed out unchecked;
  * memory is bounded; nothing is written to the store. Ranks that need the same rows read the same bytes.
  */
-export {
-  Consumer,
-  type ConsumerCheckpointOptions,
-  type ConsumerOpening,
-  type ConsumerParts,
-  openConsumer,
-} from "./consumer.js";
+export { Consumer, type ConsumerCheckpointOptions, type ConsumerParts, openConsumer } from "./consumer.js";
 export type { ConsumerObserver, PollEvent, ShareEvent, WaitEvent } from "./consumer-observer.js";
-export type { ConsumerLimits, ConsumerSettings } from "./consumer-settings.js";
-export {
-  type GivenMesh,
-  type JobEnvironment,
-  type MeshOptions,
-  type ResolvedMesh,
-  resolveMesh,
-} from "./job-environment.js";
+export type { ConsumerSettings } from "./consumer-settings.js";
+export { type GivenMesh, type JobEnvironment, resolveMesh } from "./job-environment.js";
 export { type Axis, describeMesh, type Mesh, type MeshPlace, placeRank, type RankOrder, worldSize } from "./mesh.js";
-export type { PrefetchSettings } from "./prefetch.js";
 export {
   assertProjection,
   type Cell,
   type ChunkLayout,
-  chunksOfRank,
   type IterationPlan,
   type Policy,
   type Projection,
   planIteration,
   type RowsPerRank,
   rowsOfRank,
-  rowsPerRankMax,
 } from "./projection.js";
-export { planRanges, type RangeRead, rangeBytesMax, type SlicePlace } from "./range-plan.js";
+export { planRanges, rangeBytesMax } from "./range-plan.js";
 export { joinShare, type Share, type Slice } from "./share.js";
-export { type PreparedRead, type ReaderSettings, type ReadOptions, SliceReader } from "./slice-reader.js";
-export type { AcceptCursor, Position, StartFrom } from "./start-position.js";
+export { SliceReader } from "./slice-reader.js";
+export type { StartFrom } from "./start-position.js";

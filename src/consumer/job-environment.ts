@@ -25,7 +25,7 @@ export interface MeshOptions {
 export type JobEnvironment = Readonly<Record<string, string | undefined>>;
 
 /** A mesh that is complete, and this rank's place in it. */
-export interface ResolvedMesh {
+interface ResolvedMesh {
   readonly mesh: Mesh;
   readonly place: MeshPlace;
 }

@@ -54,7 +54,7 @@ export interface MeshPlace {
 const axisNames: readonly Axis[] = ["dp", "cp", "tp", "pp", "ep"];
 
 /** Axes of the world, fastest first. */
-export function axesOf(mesh: Mesh): readonly Axis[] {
+function axesOf(mesh: Mesh): readonly Axis[] {
   const order = mesh.order ?? "megatron";
   const spelled = Object.hasOwn(presets, order) ? presets[order as keyof typeof presets] : order;
   const axes = String(spelled).split("-") as Axis[];

@@ -43,7 +43,7 @@ export type Front =
   | { readonly kind: "failure"; readonly error: unknown };
 
 /** What a prefetch works with. */
-export interface PrefetchParts {
+interface PrefetchParts {
   readonly log: Log;
   readonly reader: SliceReader;
   readonly projection: Projection;

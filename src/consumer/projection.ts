@@ -53,7 +53,7 @@ export interface IterationPlan {
 }
 
 /** Rows of one rank in one iteration at most. */
-export const rowsPerRankMax = 65_536;
+const rowsPerRankMax = 65_536;
 
 /** Refuses a mesh that the grid cannot be divided among. Says which sizes work. */
 export function assertProjection(projection: Projection): void {
@@ -166,7 +166,7 @@ export function planIteration(projection: Projection, row: number, iteration: nu
 }
 
 /** Chunks of one rank, in the order of the sequence. */
-export function chunksOfRank(projection: Projection): number[] {
+function chunksOfRank(projection: Projection): number[] {
   const { grid, layout, place } = projection;
   const { chunkRanks: cp, c } = place;
   const isZigzag = layout === "zigzag" && cp > 1;

@@ -1,7 +1,7 @@
 /** Which range reads bring the wanted slices of one object: write fine, read coarse. Pure. */
 
 /** Where one wanted slice lies in its object. */
-export interface SlicePlace {
+interface SlicePlace {
   readonly offset: number;
   readonly length: number;
 }

@@ -26,7 +26,7 @@ export interface ReaderSettings {
 }
 
 /** How a read is carried out: the lower the priority number, the sooner. */
-export interface ReadOptions {
+interface ReadOptions {
   readonly priority: number;
   readonly signal?: AbortSignal | undefined;
 }
@@ -40,7 +40,7 @@ interface ObjectPart {
 }
 
 /** Slices whose places are known and whose bytes are not read yet. */
-export interface PreparedRead {
+interface PreparedRead {
   readonly cells: readonly Cell[];
   readonly parts: readonly ObjectPart[];
   /** Memory that reading will take. */

@@ -9,7 +9,7 @@ import { decodeLineage, type LineageSample } from "./lineage.js";
 import { corrupt } from "./shape.js";
 
 /** What {@link auditBatchObject} found in an extent. */
-export interface AuditedExtent {
+interface AuditedExtent {
   readonly metadata: BatchMetadata;
   readonly lineage: readonly LineageSample[] | undefined;
   /** Bytes of the slices after decoding. */

@@ -58,7 +58,7 @@ function seal(namespace: string, producer: string, name: string): string {
 }
 
 /** What becomes of batches that are to be announced. */
-export interface BatchIntents {
+interface BatchIntents {
   /** Keys of the intents, each of as many batches as its name holds. */
   readonly keys: readonly string[];
   /** Batches whose extents do not fit into a name. */

@@ -22,7 +22,7 @@ export interface LineageSample {
 const magic = "LIN1";
 const headerBytes = 16;
 /** JSON of one lineage block at most: some ten million samples. */
-export const lineageJsonBytesMax = 0x1000_0000;
+const lineageJsonBytesMax = 0x1000_0000;
 
 /** Ids that are plain numbers take part in delta coding; anything else, such as `007`, is kept as a string. */
 function asNumberId(id: string): number | undefined {

@@ -11,8 +11,8 @@ import { corrupt } from "./shape.js";
 export const sampleBlockType = "application/vnd.batchweave.samples";
 
 /** Samples of a block at most, and bytes of all of them: what a table can say. */
-export const blockSamplesMax = 1_048_576;
-export const blockBytesMax = 0xffff_ffff;
+const blockSamplesMax = 1_048_576;
+const blockBytesMax = 0xffff_ffff;
 
 /** What is known of a sample without its bytes. */
 export interface SampleSummary {

@@ -67,7 +67,7 @@ export function asTuple(value: unknown, length: number, where: string, field: st
 }
 
 /** Levels of nesting in what is kept without being understood: writing it again is recursive, reading it is not. */
-export const unknownDepthMax = 64;
+const unknownDepthMax = 64;
 
 /** A value that this version does not know and that whoever rewrites state keeps. */
 export function asUnknown<T>(value: T, where: string): T {

@@ -5,10 +5,10 @@ import { type Log, newestFirst, stageCheckpoint, stageRelease } from "../log/ind
 import type { CallOptions } from "../store/index.js";
 
 /** The group of a training run that names none. */
-export const defaultGroup = "default";
+const defaultGroup = "default";
 
 /** What to register. */
-export interface CheckpointRequest {
+interface CheckpointRequest {
   readonly id: string;
   /** Where training goes on: `share.next`, or its JSON. */
   readonly cursor: Cursor | string;

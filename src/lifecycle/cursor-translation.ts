@@ -3,7 +3,7 @@ import { type Cursor, makeCursor, type NamespaceSpec } from "../format/index.js"
 import { translateStep } from "./fork-plan.js";
 
 /** A cursor that came from an ancestor, and where it stood there. */
-export interface TranslatedCursor extends Cursor {
+interface TranslatedCursor extends Cursor {
   readonly origin: { readonly namespace: string; readonly uri: string; readonly row: number };
 }
 

@@ -52,7 +52,7 @@ export function planFork(parent: NamespaceSpec, trim: number, at: number, skip: 
 }
 
 /** `outer` maps a fork's steps to its parent's, `inner` the parent's to an ancestor's: together the fork's to the ancestor's. */
-export function compose(outer: readonly OriginRange[], inner: readonly OriginRange[]): OriginRange[] {
+function compose(outer: readonly OriginRange[], inner: readonly OriginRange[]): OriginRange[] {
   const found: OriginRange[] = [];
   for (const o of outer) {
     for (const i of inner) {

@@ -20,9 +20,9 @@ import type { CallOptions, ObjectStore } from "../store/index.js";
 import { visitSteps } from "./index-walk.js";
 
 /** Producers that a fork can inherit at most. */
-export const inheritedProducersMax = 4_096;
+const inheritedProducersMax = 4_096;
 /** Steps that are searched for the producers' last batches at most. */
-export const inheritedStepsMax = 262_144;
+const inheritedStepsMax = 262_144;
 const windowSteps = 4_096;
 const tableProducersMax = 64;
 const readsInFlightMax = 16;

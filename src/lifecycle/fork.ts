@@ -36,7 +36,7 @@ export interface ForkSettings {
 }
 
 /** What a fork is made of. */
-export interface ForkParts {
+interface ForkParts {
   readonly parent: { readonly log: Log; readonly uri: string };
   /** Empty: whoever calls has checked that. */
   readonly target: { readonly store: ObjectStore; readonly uri: string };
@@ -46,7 +46,7 @@ export interface ForkParts {
 }
 
 /** Ancestors of one namespace at most. */
-export const originsMax = 64;
+const originsMax = 64;
 const planAttemptsMax = 10;
 
 /**

@@ -19,20 +19,20 @@ import type { Log } from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
 
 /** What can be walked: a manifest, or the root that a pin holds. */
-export interface StepTree {
+interface StepTree {
   readonly index: readonly IndexLevel[];
   readonly tail: Run;
 }
 
 /** A range of steps `[from, to)` of a tree of the log's own namespace. */
-export interface StepRange {
+interface StepRange {
   readonly tree: StepTree;
   readonly from: number;
   readonly to: number;
 }
 
 /** An index object and the first step it covers. Level 0 are segments. */
-export interface IndexObject {
+interface IndexObject {
   readonly ref: NodeRef;
   readonly level: number;
   readonly start: number;
@@ -100,7 +100,7 @@ export async function visitSteps(
 }
 
 /** Reads a segment and checks that it is the one expected. */
-export async function readSegment(log: Log, ref: NodeRef, start: number, options?: CallOptions): Promise<Run> {
+async function readSegment(log: Log, ref: NodeRef, start: number, options?: CallOptions): Promise<Run> {
   const from = { store: log.store, namespace: log.spec.uuid };
   const run: Run = await log.index.readObject(from, ref, decodeSegment, options);
   if (run.start !== start) corrupt(nodeRefKey(ref), `it holds step ${run.start}, and the index expects ${start}`);

@@ -34,10 +34,7 @@ export interface LagObserver {
 }
 
 /** Called before a batch is accepted, with how many are accepted and not yet seen in the log at that moment. `onWait` when it does not resolve at once. */
-export type LagGate = (
-  pending: () => number,
-  options?: CallOptions & { readonly onWait?: () => void },
-) => Promise<void>;
+type LagGate = (pending: () => number, options?: CallOptions & { readonly onWait?: () => void }) => Promise<void>;
 
 const hoursMs = 3_600_000;
 const ownPollMs = 10;
@@ -141,12 +138,12 @@ function patienceMs({ from, interval }: Lag, end: number): number {
 }
 
 /** Told, at once, when a rank begins to wait for a step that no producer may build before a checkpoint is registered. */
-export interface StarvationObserver {
+interface StarvationObserver {
   onStarve?(event: { readonly step: number; readonly message: string }): void;
 }
 
 /** What a rank waits for. */
-export interface Starvation {
+interface Starvation {
   /** The first step it needs that is not visible. */
   readonly step: number;
   readonly waitedMs: number;
@@ -155,7 +152,7 @@ export interface Starvation {
 }
 
 /** Called by a rank while it waits for a step. Throws LAG_DEADLOCK when no producer can ever build it. */
-export type StarvationWatch = (starvation: Starvation, options?: CallOptions) => Promise<void>;
+type StarvationWatch = (starvation: Starvation, options?: CallOptions) => Promise<void>;
 
 /**
  * A rank's side. Producers stop at maxLag and wait for a checkpoint of the slowest group; if that is this rank's own group (or no

@@ -15,7 +15,7 @@ import { FingerprintSet } from "./fingerprint-set.js";
 import { indexObjects, visitSteps } from "./index-walk.js";
 
 /** Which part of the live set is wanted. */
-export interface LiveScope {
+interface LiveScope {
   /** Batches uploaded on an older base than this are all that matter: younger ones are not deleted. */
   readonly basesBelow: number;
   /** Only batches of this step and later need be known. */

@@ -68,7 +68,7 @@ const defaults = { graceMs: 900_000, keepVersions: 16, requestsInFlightMax: 8 };
 const liveAttemptsMax = 3;
 
 /** Components of a reclaim. */
-export interface ReclaimParts {
+interface ReclaimParts {
   readonly observer?: ReclaimObserver | undefined;
   readonly signal?: AbortSignal | undefined;
 }
@@ -291,7 +291,7 @@ async function announce(log: Log, manifest: Manifest, signal: AbortSignal | unde
 }
 
 /** How far the boundary is behind the head: large means that no reclaimer has run for long. */
-export async function boundaryLag(
+async function boundaryLag(
   log: Log,
   head: Manifest,
   boundary: Version,

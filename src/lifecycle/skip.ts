@@ -8,7 +8,7 @@ export interface SkipRange {
 }
 
 /** Ranges left out of one fork at most, after neighbours were joined. */
-export const skipRangesMax = 1_024;
+const skipRangesMax = 1_024;
 
 /** Reads `110-120,300`: steps 110 to 120, both included, and step 300. */
 export function parseSkip(text: string): SkipRange[] {

@@ -128,7 +128,7 @@ export async function sweepUploads(sweep: Sweep): Promise<void> {
 }
 
 /** For people; nothing depends on it. */
-export function batchReason(manifest: Manifest, { producer, seq }: BatchName): DeadReason {
+function batchReason(manifest: Manifest, { producer, seq }: BatchName): DeadReason {
   const state = manifest.producers.get(producer);
   // A silent producer's state is in a table; what it left behind is nearly always trimmed.
   if (!state) return manifest.tables.length > 0 ? "trimmed" : "orphan";

@@ -40,7 +40,7 @@ export interface VerifySettings {
 }
 
 /** How verify reaches other namespaces; without it forks and ancestors are not looked at. */
-export interface VerifyParts {
+interface VerifyParts {
   readonly openLog?: OpenLog | undefined;
   readonly find?: FindNamespace | undefined;
   readonly signal?: AbortSignal | undefined;

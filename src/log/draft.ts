@@ -21,13 +21,13 @@ import {
 } from "../format/index.js";
 
 /** An index object that must be written before the commit. */
-export interface SealedObject {
+interface SealedObject {
   readonly key: string;
   readonly bytes: Uint8Array;
 }
 
 /** Who makes the next version, as the manifest records it. */
-export interface CommitStamp {
+interface CommitStamp {
   readonly id: string;
   readonly by: string;
   readonly kind?: Manifest["commit"]["kind"];

@@ -50,7 +50,7 @@ export const noIntents: Intents = {
 };
 
 /** Options of {@link listIntents}. */
-export interface ListIntentsOptions extends CallOptions {
+interface ListIntentsOptions extends CallOptions {
   /** The listing before: names it has are not parsed again, and it tells whether to list the shards at once. */
   readonly last?: Intents | undefined;
 }

@@ -18,10 +18,10 @@ export interface SilencePolicy {
 }
 
 /** Moving 64 at a time amortises the commit that does it; each costs its carrier two small reads. */
-export const movedProducersMax = 64;
-export const movedProducersMin = 16;
+const movedProducersMax = 64;
+const movedProducersMin = 16;
 /** Tables are merged when there are more. */
-export const tablesMax = 8;
+const tablesMax = 8;
 /** A table does not grow further by merging. */
 const tableProducersMax = 4_096;
 
@@ -35,7 +35,7 @@ export interface SilenceFindings {
 }
 
 /** Ids that may be moved, longest silent first. Empty most of the time. */
-export function silentProducers(base: Manifest, policy: SilencePolicy): string[] {
+function silentProducers(base: Manifest, policy: SilencePolicy): string[] {
   if (base.producers.size < policy.inlineProducersMin) return [];
   const limit = base.version - policy.silentVersions;
   if (limit <= 0) return [];

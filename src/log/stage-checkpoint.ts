@@ -6,12 +6,12 @@ import type { Draft } from "./draft.js";
 /** Live checkpoints over all groups at most: they are inline in every manifest. */
 export const checkpointsMax = 1_024;
 /** Groups at most; one without live checkpoints makes room for a new one. */
-export const checkpointGroupsMax = 64;
+const checkpointGroupsMax = 64;
 /** Released ids that a group remembers. */
-export const releasedMax = 256;
+const releasedMax = 256;
 
 /** A checkpoint to be registered. */
-export interface NewCheckpoint {
+interface NewCheckpoint {
   readonly group: string;
   readonly id: string;
   readonly row: number;

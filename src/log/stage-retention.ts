@@ -13,7 +13,7 @@ import {
 import type { Draft } from "./draft.js";
 
 /** Pins of a namespace at most: they are inline in every manifest. */
-export const pinsMax = 256;
+const pinsMax = 256;
 
 /**
  * Raises the trim to the lowest live checkpoint of the very state being committed; it never falls and never passes the end.

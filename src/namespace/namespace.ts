@@ -8,7 +8,7 @@ import {
   type Takeover,
 } from "../cadence/index.js";
 import { type Consumer, type ConsumerSettings, type JobEnvironment, openConsumer } from "../consumer/index.js";
-import { assertName, type Cursor, type Grid, type LineageSample, type Manifest, type Order } from "../format/index.js";
+import { assertName, type Cursor, type Grid, type LineageSample, type Order } from "../format/index.js";
 import {
   commitMaxLag,
   type FindNamespace,
@@ -362,5 +362,3 @@ export class Namespace {
     };
   }
 }
-
-export type { Manifest };

@@ -227,7 +227,7 @@ export async function createNamespace(
 }
 
 /** Creates `namespace.json`, re-PUTting the same bytes until there is a verdict. Whose it is then, is read back. */
-export async function settleCreate(
+async function settleCreate(
   store: ObjectStore,
   env: Env,
   bytes: Uint8Array,

@@ -5,4 +5,4 @@
  * May import: errors, env.
  * Promises: everyone emits, nobody reads back to decide anything; bounded memory.
  */
-export { bucketsMs, type Labels, Metrics } from "./metrics.js";
+export { type Labels, Metrics } from "./metrics.js";

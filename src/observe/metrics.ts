@@ -18,9 +18,7 @@ interface Series {
 }
 
 /** Upper bounds in ms of every histogram. */
-export const bucketsMs: readonly number[] = [
-  1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000,
-];
+const bucketsMs: readonly number[] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
 
 /** Series of one family at most; a label with unbounded values must not eat the memory. */
 const seriesMax = 1_000;

@@ -6,7 +6,7 @@ import type { Grid } from "../format/index.js";
 export type BatchSlices = readonly Uint8Array[] | readonly (readonly Uint8Array[])[] | AsyncIterable<Uint8Array>;
 
 /** JSON bytes of a resume point at most. */
-export const resumePointBytesMax = 1_048_576;
+const resumePointBytesMax = 1_048_576;
 
 /** A flat list of exactly `rows * chunks` slices. */
 export function flattenSlices(slices: Exclude<BatchSlices, AsyncIterable<Uint8Array>>, grid: Grid): Uint8Array[] {

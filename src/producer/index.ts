@@ -6,13 +6,5 @@
  * Promises: batches are committed in the order they were appended, each once; bytes are kept until the batch was seen committed;
  * nothing that was uploaded is ever deleted or overwritten here.
  */
-export { type BatchSlices, resumePointBytesMax } from "./batch-input.js";
-export {
-  type AppendOptions,
-  type Gate,
-  Producer,
-  type ProducerObserver,
-  type ProducerParts,
-  type ProducerSettings,
-  type Ticket,
-} from "./producer.js";
+export type { BatchSlices } from "./batch-input.js";
+export { type AppendOptions, Producer, type ProducerObserver, type ProducerSettings, type Ticket } from "./producer.js";

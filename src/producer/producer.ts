@@ -77,7 +77,7 @@ interface Entry {
 const busyMsMax = 1;
 
 /** Components of a producer. */
-export interface ProducerParts {
+interface ProducerParts {
   readonly log: Log;
   readonly opening: Opening;
   readonly publisher: Publisher;
@@ -87,7 +87,7 @@ export interface ProducerParts {
 }
 
 /** What a producer asks before it accepts a batch. */
-export type Gate = (
+type Gate = (
   pending: () => number,
   options: { readonly signal: AbortSignal; readonly onWait: () => void },
 ) => Promise<void>;

@@ -21,7 +21,7 @@ import { fingerprint } from "./fingerprint.js";
 import { newestBase, uploadBase } from "./upload-base.js";
 
 /** What a batch carries besides its slices. */
-export interface BatchContent {
+interface BatchContent {
   readonly metadata: BatchMetadata;
   readonly lineage?: Uint8Array | undefined;
   readonly encoding: SliceEncoding;

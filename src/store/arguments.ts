@@ -3,7 +3,7 @@ import { BatchWeaveError } from "../errors.js";
 import type { ListOptions } from "./object-store.js";
 
 /** Most keys in one page of a listing. */
-export const listLimitMax = 1000;
+const listLimitMax = 1000;
 
 /** The page size asked for, at most {@link listLimitMax}. */
 export function listLimit(options: ListOptions | undefined): number {

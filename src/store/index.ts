@@ -29,7 +29,7 @@ export {
   openFileStore,
 } from "./file/index.js";
 export type { GcsStoreSettings } from "./gcs/index.js";
-export { assertKey, isKey, isKeySegment, keyBytesMax } from "./key.js";
+export { isKey } from "./key.js";
 export { MemoryStore } from "./memory.js";
 export type {
   AbortUploadsOptions,

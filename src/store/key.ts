@@ -2,7 +2,7 @@
 import { BatchWeaveError } from "../errors.js";
 
 /** Longest key in bytes (keys are ASCII): leaves room for a prefix below S3's 1,024. */
-export const keyBytesMax = 900;
+const keyBytesMax = 900;
 
 const segment = /^[A-Za-z0-9._=-]+$/;
 const key = /^[A-Za-z0-9._=-]+(?:\/[A-Za-z0-9._=-]+)*$/;

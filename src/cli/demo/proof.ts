@@ -40,7 +40,7 @@ export interface Finding {
 }
 
 /** Shape of the namespace. */
-export interface Shape {
+interface Shape {
   readonly rows: number;
   readonly chunks: number;
 }

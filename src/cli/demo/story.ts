@@ -15,7 +15,7 @@ import { type Identity, type Reading, rollBack, type Sighting } from "./proof.js
 import { RankWorker, Worker } from "./worker.js";
 
 /** Sizes of the demo. */
-export interface Plan {
+interface Plan {
   readonly producers: number;
   /** Of each producer. */
   readonly batches: number;
@@ -73,7 +73,7 @@ export interface View {
 }
 
 /** Everything that a story is told with. */
-export interface Stage {
+interface Stage {
   readonly ns: Namespace;
   readonly env: Env;
   readonly folder: string;

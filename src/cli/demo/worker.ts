@@ -7,7 +7,7 @@ import type { Sighting } from "./proof.js";
 const main = fileURLToPath(new URL("../main.js", import.meta.url));
 
 /** How a process ended. */
-export interface Ending {
+interface Ending {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
 }

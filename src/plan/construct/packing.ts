@@ -98,7 +98,7 @@ class RoomTree {
 }
 
 /** Finds the fullest bin with enough room: bins by their room, and a bitmap of the rooms that occur. */
-export class RoomIndex {
+class RoomIndex {
   readonly #capacity: number;
   readonly #bins: number[][] = [];
   readonly #words: Uint32Array;

@@ -3,7 +3,7 @@ import type { DGraph } from "./dgraph.js";
 import type { LoadPlan, PlanBin } from "./load-plan.js";
 
 /** `1.25e12` -> `1.25 T`. */
-export function shortNumber(value: number): string {
+function shortNumber(value: number): string {
   const units = ["", " k", " M", " G", " T", " P", " E"];
   let [scaled, unit] = [value, 0];
   while (scaled >= 999.5 && unit < units.length - 1) {
@@ -67,7 +67,7 @@ function binText(plan: LoadPlan, bin: PlanBin): string {
 }
 
 /** `0-3, 8` */
-export function rangeText(numbers: readonly number[]): string {
+function rangeText(numbers: readonly number[]): string {
   const parts: string[] = [];
   for (let i = 0; i < numbers.length; ) {
     let j = i;

@@ -33,7 +33,7 @@ export interface LoadedSample {
 }
 
 /** The end of a source, with what was left out before it. */
-export interface LoadedEnd {
+interface LoadedEnd {
   readonly meta?: undefined;
   readonly faults: readonly Fault[];
   readonly after: LoaderPosition;
@@ -43,7 +43,7 @@ export interface LoadedEnd {
 export type TooLong = "split" | "truncate" | "skip" | "stop";
 
 /** Bounds and rules of a {@link SourceLoader}. */
-export interface LoaderSettings extends DropLimits {
+interface LoaderSettings extends DropLimits {
   /** Samples read ahead at most. */
   readonly bufferSamplesMax: number;
   /** Bytes read ahead, shared by all loaders of a process. */

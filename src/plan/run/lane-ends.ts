@@ -27,7 +27,7 @@ interface LaneEnd {
 }
 
 /** Puts a batch into the log for a lane. */
-export type Append = (lane: RunningLane, batch: PlannedBatch) => Promise<void>;
+type Append = (lane: RunningLane, batch: PlannedBatch) => Promise<void>;
 
 /** Sees to the end of a log. */
 export class LaneEnds {

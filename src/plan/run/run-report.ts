@@ -42,7 +42,7 @@ export interface RunSummary {
 }
 
 /** What a summary is made from: one batch. */
-export type SummarizedBatch = Pick<PlannedBatch, "step" | "notes"> & {
+type SummarizedBatch = Pick<PlannedBatch, "step" | "notes"> & {
   readonly samples: readonly { readonly source: string; readonly tokens: number }[];
   readonly faults: readonly Pick<Fault, "source" | "stage">[];
 };

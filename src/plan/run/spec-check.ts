@@ -33,7 +33,7 @@ const list: Check = (value) => (Array.isArray(value) ? undefined : "a list");
 const table = kind("object", "an object");
 
 /** The parts of a pipeline that have options. */
-export type SpecPart =
+type SpecPart =
   | "pipeline"
   | "namespace"
   | "grid"

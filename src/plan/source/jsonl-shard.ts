@@ -15,7 +15,7 @@ import {
 
 const newline = 10;
 /** Bytes of one line at most. */
-export const lineBytesMax = 268_435_456;
+const lineBytesMax = 268_435_456;
 
 function parseLine(line: Uint8Array, id: string): RawSample {
   const text = Buffer.from(line.buffer, line.byteOffset, line.byteLength).toString("utf8");

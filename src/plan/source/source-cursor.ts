@@ -29,7 +29,7 @@ export interface CursorItem {
 }
 
 /** Which part of a source a cursor takes. */
-export interface CursorPart {
+interface CursorPart {
   readonly seed: number | string;
   readonly lane: number;
   readonly lanes: number;

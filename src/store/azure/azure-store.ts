@@ -118,7 +118,7 @@ async function connect(
 }
 
 /** See the head of this file. Made by {@link openAzureStore}. */
-export class AzureStore implements ObjectStore {
+class AzureStore implements ObjectStore {
   readonly uri: string;
   readonly #client: ContainerClient;
   readonly #prefix: string;

@@ -6,7 +6,7 @@ import { closeFile, closeFileNow, isSameFileNow, readDirectory, statPath, unlink
 import { tolerate } from "./file-failure.js";
 
 /** Under the root. The `~` cannot occur in a key, so no key names it and no listing shows it, at whatever depth it lies. */
-export const tempDirectoryName = ".tmp~";
+const tempDirectoryName = ".tmp~";
 
 /** A leftover of another machine or container goes only at this age: whether its owner lives cannot be seen from here. */
 const foreignAgeMaxMs = 24 * 60 * 60 * 1000;

@@ -12,7 +12,7 @@ import { tolerate } from "./file-failure.js";
 const readAheadMax = 8;
 
 /** Which keys are wanted. */
-export interface KeyRange {
+interface KeyRange {
   readonly prefix: string;
   /** Only keys strictly after it. */
   readonly startAfter: string;
@@ -74,7 +74,7 @@ async function readEntries(root: string, folder: string, range: KeyRange): Promi
 }
 
 /** Gives strings in order, sorting only as many as are asked for: a page out of 100,000 names need not sort them all. */
-export class SmallestFirst {
+class SmallestFirst {
   #rest: string[];
   #ready: string[] = [];
   #at = 0;

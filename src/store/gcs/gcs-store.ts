@@ -73,7 +73,7 @@ export async function openGcsStore(
 }
 
 /** See the head of this file. Made by {@link openGcsStore}. The SDK takes no AbortSignal: an aborted call returns at once, what was sent goes on. */
-export class GcsStore implements ObjectStore {
+class GcsStore implements ObjectStore {
   readonly uri: string;
   readonly #bucket: Bucket;
   readonly #prefix: string;

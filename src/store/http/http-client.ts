@@ -12,7 +12,7 @@ import type { HttpAnswer, HttpRequest } from "./message.js";
 import { buildConnector, Client, Pool } from "./undici.js";
 
 /** Where and how to connect. */
-export interface HttpSettings extends HttpPatience {
+interface HttpSettings extends HttpPatience {
   /** `http://host:port` or `https://…`. */
   readonly origin: string;
   readonly ca?: readonly string[] | undefined;

@@ -2,7 +2,7 @@
 import type { Body } from "../object-store.js";
 
 /** Names are in lower case. */
-export type HttpHeaders = Readonly<Record<string, string | undefined>>;
+type HttpHeaders = Readonly<Record<string, string | undefined>>;
 
 /** One request, ready to be sent. */
 export interface HttpRequest {

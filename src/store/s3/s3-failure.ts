@@ -15,7 +15,7 @@ export interface S3Action {
 }
 
 /** S3's own error, from an answer's body. */
-export interface S3Error {
+interface S3Error {
   readonly code: string;
   readonly message: string;
   readonly region?: string | undefined;

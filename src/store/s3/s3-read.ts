@@ -7,7 +7,7 @@ import type { S3Calls, S3Request } from "./s3-calls.js";
 import { foreignAnswer, networkFailure, readS3Error, type S3Action } from "./s3-failure.js";
 
 /** Bytes `[start, start + length)`. */
-export interface Range {
+interface Range {
   readonly start: number;
   readonly length: number;
 }

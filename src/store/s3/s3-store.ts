@@ -94,7 +94,7 @@ function positive(name: string, value: number | undefined, otherwise: number): n
 }
 
 /** See the head of this file. Made by {@link openS3Store}. */
-export class S3Store implements ObjectStore {
+class S3Store implements ObjectStore {
   readonly uri: string;
   readonly #place: S3Place;
   readonly #calls: S3Calls;

@@ -10,7 +10,7 @@ import { loadPeer } from "../peer.js";
 import type { S3Credentials, S3Place } from "./s3-place.js";
 
 /** What is signed: everything but the user agent. Header names are in lower case. */
-export interface Unsigned {
+interface Unsigned {
   readonly method: string;
   /** Escaped as S3 wants it. */
   readonly path: string;
