@@ -5,20 +5,8 @@
  * May import: errors, env, observe, format, store, log.
  * Promises: a policy only ever changes when something becomes visible, never what; a publisher believes verified manifests alone.
  */
-export { CooperativePublisher } from "./cooperative/publisher.js";
 export { type Opening, openProducer, type Takeover } from "./opener.js";
-export {
-  aimdPolicy,
-  type DacSettings,
-  dacGapMs,
-  dacPolicy,
-  fixedPolicy,
-  incrPolicy,
-  intervalPolicy,
-  type Lesson,
-  type Policy,
-} from "./policy.js";
+export { aimdPolicy, dacGapMs, dacPolicy, fixedPolicy, incrPolicy } from "./policy.js";
 export { activeProducers, isCarriers, type Outbox, type Publisher, poolProducers } from "./publisher.js";
 export { type CadenceSettings, createPublisher } from "./settings.js";
-export { type PublisherObserver, SoloPublisher } from "./solo.js";
-export { Wakeup } from "./wakeup.js";
+export type { PublisherObserver } from "./solo.js";

@@ -10,7 +10,7 @@ import { asInteger, asRecord, asText, corrupt } from "./shape.js";
 /** The version of an object that the first FORMAT.md describes. What it has no word for says the newest; a reader stops at any other. */
 export const formatVersion = 1;
 /** The newest version of FORMAT.md. */
-export const formatVersionMax = 2;
+const formatVersionMax = 2;
 
 /** Bytes of a stored JSON object at most: whatever is larger is not read. */
 export const storedJsonBytesMax: number = 64 * 1024 * 1024;

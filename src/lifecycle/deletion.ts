@@ -26,7 +26,7 @@ import { BoundaryChain, type Log, lifeStore } from "../log/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
 
 /** One life and where it is. */
-export interface Life {
+interface Life {
   /** The store that its `namespace.json` is or was in. */
   readonly place: ObjectStore;
   readonly spec: Pick<NamespaceSpec, "format" | "uuid">;

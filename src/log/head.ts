@@ -26,7 +26,7 @@ const loadAttemptsMax = 100;
 const absencesMax = 20;
 
 /** What a head may be given. */
-export interface HeadParts {
+interface HeadParts {
   /** Replaced where thousands of simulated processes in one share what they decode. */
   readonly decode?: typeof decodeManifest | undefined;
   /** Told how long looks take. */

@@ -7,9 +7,8 @@
  * told from verified producer state; no object is overwritten or deleted here.
  */
 export { BoundaryChain } from "./boundary-chain.js";
-export type { Attempt, AttemptOutcome, Change, CommitOptions } from "./commit.js";
+export type { AttemptOutcome, Change } from "./commit.js";
 export { Draft } from "./draft.js";
-export { Head } from "./head.js";
 export {
   type Intents,
   listIntents,
@@ -19,35 +18,25 @@ export {
   spentIntents,
   stageIntents,
 } from "./intents.js";
-export { deletedError, lifeStore } from "./life.js";
-export { type BatchesOptions, type BatchesResult, Log, type LogParts } from "./log.js";
+export { lifeStore } from "./life.js";
+export { Log } from "./log.js";
 export { RoundTrip } from "./round-trip.js";
-export { defaultSilence, type SilencePolicy } from "./silent.js";
+export type { SilencePolicy } from "./silent.js";
 export {
   type BatchVerdict,
   closedError,
   firstOwnStep,
   type Holder,
   holds,
-  laneAheadMax,
   laneNumber,
   laneSeqAt,
   type SilentFinding,
   seqInLog,
   stageOpening,
 } from "./stage.js";
-export {
-  checkpointGroupsMax,
-  checkpointsMax,
-  type NewCheckpoint,
-  newestFirst,
-  releasedMax,
-  stageCheckpoint,
-  stageRelease,
-} from "./stage-checkpoint.js";
+export { checkpointsMax, newestFirst, stageCheckpoint, stageRelease } from "./stage-checkpoint.js";
 export {
   type NewPin,
-  pinsMax,
   sameRef,
   stageConfirmation,
   stageCutoff,
@@ -57,4 +46,4 @@ export {
   stageTrim,
   stageUnpin,
 } from "./stage-retention.js";
-export { type BatchPlace, type OpenOrigin, StepIndex, unreadableUntil } from "./step-index.js";
+export { type BatchPlace, StepIndex, unreadableUntil } from "./step-index.js";

@@ -50,7 +50,7 @@ import {
 import { type BatchPlace, type OpenOrigin, StepIndex } from "./step-index.js";
 
 /** Components of a log. */
-export interface LogParts {
+interface LogParts {
   /** The place: the store that `namespace.json` is in. */
   readonly store: ObjectStore;
   readonly env: Env;
@@ -69,13 +69,13 @@ interface BatchesFindings {
 }
 
 /** What one attempt did with own and others' batches. */
-export interface BatchesResult {
+interface BatchesResult {
   readonly verdicts: readonly BatchVerdict[];
   readonly carried: number;
 }
 
 /** How a producer's batches are to be committed. */
-export interface BatchesOptions extends CommitOptions {
+interface BatchesOptions extends CommitOptions {
   /** `carrier`: goes on committing for everybody; `own`: commits for itself; `leave`: this is its last, and its state says so. Default `own`. */
   readonly kind?: "carrier" | "own" | "leave" | undefined;
   /** What others announced. */

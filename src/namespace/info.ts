@@ -5,7 +5,7 @@ import { firstOwnStep, type Log, listIntents, seqInLog } from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
 
 /** A version's commit: who made it, what for (undefined in old logs), and when, by its maker's clock. */
-export interface LastCommit {
+interface LastCommit {
   readonly by: string;
   readonly kind: string | undefined;
   readonly timeMs: number;

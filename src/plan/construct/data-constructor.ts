@@ -23,7 +23,7 @@ import {
 } from "./packed-sequence.js";
 
 /** Field names of a training framework. */
-export type FieldNames = "megatron" | "torchtitan";
+type FieldNames = "megatron" | "torchtitan";
 
 const fieldNames: Readonly<Record<FieldNames, { readonly tokens: string; readonly lossMask: string | undefined }>> = {
   megatron: { tokens: "tokens", lossMask: "loss_mask" },
@@ -48,7 +48,7 @@ export interface ConstructSettings extends PackTokens {
 }
 
 /** Everything of one batch that goes into its slices. */
-export interface ConstructInput {
+interface ConstructInput {
   readonly plan: LoadPlan;
   /** Prepared samples, by the plan's indices. */
   readonly values: readonly PreparedSample[];

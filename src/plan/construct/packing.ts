@@ -11,7 +11,7 @@ import { descending } from "../mix/order.js";
 export type PackingMethod = "none" | "naive" | "first-fit" | "best-fit";
 
 /** Sequences, each the indices of its samples in ascending order, and how well they are filled. */
-export interface Packing {
+interface Packing {
   readonly sequences: readonly (readonly number[])[];
   /** Real tokens / slots. */
   readonly efficiency: number;

@@ -34,7 +34,7 @@ export type BalanceMethod = "greedy" | "karmarkar-karp" | ((problem: BalanceProb
 export type BalanceLevel = "all" | "across-ranks" | "across-microbatches" | "within-microbatch";
 
 /** How {@link balanceBins} works. */
-export interface BalanceSettings {
+interface BalanceSettings {
   readonly method?: BalanceMethod | undefined;
   readonly level?: BalanceLevel | undefined;
   /** Consumers per bucket (`distribute`'s group size): buckets are balanced first, then the bins inside each. Default 1. */

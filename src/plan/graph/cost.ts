@@ -18,7 +18,7 @@ export interface SampleCost {
 export type CostFunction = (meta: SampleMeta) => SampleCost | number;
 
 /** The shape of a transformer. */
-export interface ModelShape {
+interface ModelShape {
   readonly layers: number;
   readonly heads: number;
   readonly hidden: number;

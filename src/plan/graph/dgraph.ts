@@ -14,13 +14,13 @@ import type { LoadPlan, PlanBin, PlanBucket } from "./load-plan.js";
 import type { BroadcastDim, ClientPlaceTree, PlaceAxis } from "./place-tree.js";
 
 /** Balances one after another, each starting from the result of the one before. */
-export interface BalanceNode {
+interface BalanceNode {
   readonly method: BalanceMethod;
   readonly level: BalanceLevel;
 }
 
 /** The nodes of a graph. */
-export interface GraphNodes {
+interface GraphNodes {
   readonly name: string;
   readonly select: ((meta: SampleMeta) => boolean) | undefined;
   readonly mix: MixSchedule | undefined;
@@ -33,7 +33,7 @@ export interface GraphNodes {
 }
 
 /** The bins of a graph, as a planner of your own sees them. */
-export interface PlanShape {
+interface PlanShape {
   readonly buckets: number;
   readonly binsPerBucket: number;
   readonly capacity: BinCapacity;
@@ -44,7 +44,7 @@ export interface PlanShape {
 export type RawPlanner = (samples: readonly SampleMeta[], shape: PlanShape) => ArrayLike<number>;
 
 /** What a graph is laid over. */
-export interface GraphPlace {
+interface GraphPlace {
   readonly tree: ClientPlaceTree;
   /** Microbatches of each consumer. Default 1. */
   readonly microbatches?: number | undefined;

@@ -27,7 +27,7 @@ export interface PlanBucket {
 }
 
 /** The heaviest over the mean, 1 is perfect: over consumers and over microbatches. */
-export interface Imbalance {
+interface Imbalance {
   readonly ranks: number;
   readonly microbatches: number;
 }
@@ -71,7 +71,7 @@ export function constructorDoPlan(plan: LoadPlan, bucket: number): readonly (rea
 }
 
 /** One source's part of a buffer. */
-export interface BufferSummary {
+interface BufferSummary {
   readonly source: string;
   readonly samples: number;
   readonly tokens: number;

@@ -14,7 +14,7 @@ export type PlaceAxis = "dp" | "cp" | "world";
 export type BroadcastDim = "cp" | "pp" | "tp";
 
 /** One node: its place on each axis above it, and the ranks below it in ascending order. */
-export interface PlaceNode {
+interface PlaceNode {
   readonly name: string;
   readonly ranks: readonly number[];
   readonly children: readonly PlaceNode[];

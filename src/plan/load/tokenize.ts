@@ -10,7 +10,7 @@ import { fieldOf } from "./sample-field.js";
 import { type Placement, type Transform, transform } from "./transform.js";
 
 /** Which tokenizer: a Hugging Face `tokenizer.json`, an encoding of tiktoken, or plain UTF-8 bytes (no package needed). */
-export type TokenizerChoice =
+type TokenizerChoice =
   | { readonly kind: "huggingface"; readonly file: string | URL }
   | {
       readonly kind: "tiktoken";
@@ -19,7 +19,7 @@ export type TokenizerChoice =
   | { readonly kind: "bytes" };
 
 /** Settings of {@link tokenize}. */
-export interface TokenizeSettings {
+interface TokenizeSettings {
   readonly tokenizer: TokenizerChoice;
   /** Field of the sample that holds the text. Default "text". */
   readonly field?: string | undefined;

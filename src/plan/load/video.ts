@@ -5,7 +5,7 @@ import { fieldOf } from "./sample-field.js";
 import { type Placement, type Transform, transform } from "./transform.js";
 
 /** Settings of {@link videoFrames}. */
-export interface VideoSettings {
+interface VideoSettings {
   /** Field of the sample that holds the encoded video. Default "video". */
   readonly field?: string | undefined;
   /** Frames a second. Default 1. */

@@ -5,7 +5,7 @@ import { BatchWeaveError } from "../../index.js";
 export type Weights = Readonly<Record<string, number>>;
 
 /** What a schedule counts. `substep`: parts of a step, so that shares change within a batch. */
-export type MixGranularity = "epoch" | "step" | "substep";
+type MixGranularity = "epoch" | "step" | "substep";
 
 /** Where in the training a draw is made. */
 export interface MixContext {
@@ -29,7 +29,7 @@ export interface MixSchedule {
 }
 
 /** Settings every schedule takes. */
-export interface MixSettings {
+interface MixSettings {
   /** Default "step". */
   readonly by?: MixGranularity | undefined;
   /** With `by: "epoch"`: how many steps make one. */
@@ -39,7 +39,7 @@ export interface MixSettings {
 }
 
 /** One stage of {@link stagedMix}. */
-export interface MixStage {
+interface MixStage {
   /** First position (step, epoch or substep fraction) of the stage. */
   readonly from: number;
   readonly weights: Weights;

@@ -15,7 +15,7 @@ import type { PipelinePrint } from "./lane-state.js";
 import { checkShape } from "./spec-check.js";
 
 /** Graphs of a batch: the backbone's, and another for an encoder that is balanced on its own. */
-export interface StrategyGraphs {
+interface StrategyGraphs {
   readonly backbone: DGraph;
   readonly encoder?: DGraph | undefined;
 }
@@ -24,7 +24,7 @@ export interface StrategyGraphs {
 export type Strategy = (graph: DGraph) => DGraph | StrategyGraphs;
 
 /** How many samples a batch takes. */
-export type BatchSize =
+type BatchSize =
   /** Exactly so many draws a step; the mix is in samples, and exact. */
   | { readonly samples: number }
   /** As many as fit; the mix is in tokens. `lookahead`: samples that may be found too long before the batch is closed. Default 8. */

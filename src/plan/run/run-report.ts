@@ -5,7 +5,7 @@ import { shareUnit, wholeShares } from "../mix/mixer.js";
 import type { PlannedBatch } from "./lane-planner.js";
 
 /** One source in one phase: what the schedule wants of it and what it got. Shares of samples, or of tokens. */
-export interface MixtureShare {
+interface MixtureShare {
   readonly source: string;
   readonly wanted: number;
   readonly achieved: number;
@@ -14,7 +14,7 @@ export interface MixtureShare {
 }
 
 /** The mixture of one phase. `unit`: what shares are of. `off`: the largest distance from the schedule, in units. */
-export interface PhaseMixture {
+interface PhaseMixture {
   readonly phase: string;
   readonly steps: number;
   readonly unit: "samples" | "tokens";

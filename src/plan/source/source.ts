@@ -36,7 +36,7 @@ export interface SourceSettings extends FaultPolicy {
 }
 
 /** Shards by name: paths or URIs, with `*` for any characters within a name. */
-export interface ShardedSettings extends SourceSettings {
+interface ShardedSettings extends SourceSettings {
   readonly shards: string | URL | readonly (string | URL)[];
 }
 
