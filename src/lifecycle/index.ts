@@ -6,15 +6,8 @@
  * Promises: what a live checkpoint, a pin or a producer's resume point needs is never deleted; nothing is deleted before the chain
  * says so; every function can be interrupted anywhere, run again, and run twice at once.
  */
-export {
-  type CheckpointRequest,
-  defaultGroup,
-  type LiveCheckpoint,
-  liveCheckpoints,
-  registerCheckpoint,
-  releaseCheckpoint,
-} from "./checkpoint.js";
-export { originOfStep, type TranslatedCursor, translateCursor } from "./cursor-translation.js";
+export { type LiveCheckpoint, liveCheckpoints, registerCheckpoint, releaseCheckpoint } from "./checkpoint.js";
+export { originOfStep, translateCursor } from "./cursor-translation.js";
 export {
   commitDeletion,
   endLife,
@@ -26,32 +19,15 @@ export {
   removeNamespaceObject,
   removeObjects,
 } from "./deletion.js";
-export { type ForkParts, type ForkSettings, forkLog, originsMax } from "./fork.js";
-export { inheritedProducersMax, inheritedStepsMax } from "./fork-producers.js";
+export { type ForkSettings, forkLog } from "./fork.js";
 export { type Lag, measureLag } from "./lag.js";
-export {
-  commitMaxLag,
-  type LagGate,
-  type LagObserver,
-  type LagSettings,
-  lagGate,
-  type Starvation,
-  type StarvationObserver,
-  type StarvationWatch,
-  starvationWatch,
-} from "./lag-gate.js";
+export { commitMaxLag, type LagObserver, type LagSettings, lagGate, starvationWatch } from "./lag-gate.js";
 export { type FindResult, type FindSettings, findSample, readSamples, type SampleMatch } from "./lineage.js";
 export { confirmPins, type FindNamespace, needsPins, type OpenLog, releaseAbandonedPin, releasePins } from "./pins.js";
-export {
-  boundaryLag,
-  type ReclaimReport,
-  type ReclaimSettings,
-  reclaim,
-  reclaimWarning,
-} from "./reclaim.js";
+export { type ReclaimReport, type ReclaimSettings, reclaim, reclaimWarning } from "./reclaim.js";
 export { ReclaimLoop, type ReclaimLoopObserver, type ReclaimLoopSettings } from "./reclaim-loop.js";
-export { parseSkip, type SkipRange, skipRangesMax } from "./skip.js";
+export { parseSkip, type SkipRange } from "./skip.js";
 export type { DeadObject, DeadReason } from "./sweep.js";
 export type { DeadCount, DeadCounts, ReclaimObserver } from "./tally.js";
-export { type VerifyParts, type VerifySettings, verifyLog } from "./verify.js";
+export { type VerifySettings, verifyLog } from "./verify.js";
 export type { VerifyCode, VerifyCounts, VerifyProblem, VerifyReport } from "./verify-report.js";
