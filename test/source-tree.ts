@@ -112,7 +112,7 @@ export function exportedNames(file: SourceFile): string[] {
 /** Each name that a file takes from a module; `*`: all of them, or any. */
 export function importedNames(file: SourceFile): { specifier: string; name: string }[] {
   const found: { specifier: string; name: string }[] = [];
-  walk(file.program, (node) => {
+  walk(file.program, (node, parents) => {
     if (typeof node.source?.value !== "string") return;
     const specifier = node.source.value;
     const add = (name: string | undefined): unknown => found.push({ specifier, name: name ?? "*" });
@@ -122,9 +122,21 @@ export function importedNames(file: SourceFile): { specifier: string; name: stri
         add(node.type === "ImportDeclaration" ? one.imported?.name : one.local?.name);
       }
     } else if (node.type === "TSImportType") add((node["qualifier"] as SyntaxNode | null)?.name);
-    else add(undefined);
+    else for (const name of namesOfAwaited(parents)) add(name);
   });
   return found;
+}
+
+/** Of `const { a } = await import(…)` and `(await import(…)).a`; undefined stands for any name. */
+function namesOfAwaited(parents: readonly SyntaxNode[]): (string | undefined)[] {
+  const user =
+    parents.at(-1)?.type === "AwaitExpression"
+      ? parents.filter(({ type }) => type !== "ParenthesizedExpression").at(-2)
+      : undefined;
+  if (user?.type === "MemberExpression") return [user.property?.name];
+  const pattern = user?.type === "VariableDeclarator" ? (user["id"] as SyntaxNode) : undefined;
+  if (pattern?.type !== "ObjectPattern") return [undefined];
+  return (pattern["properties"] as { key?: SyntaxNode }[]).map(({ key }) => key?.name);
 }
 
 /** The source file that a relative specifier means, or undefined for a package or a builtin. */

@@ -334,8 +334,15 @@ describe("files", () => {
       parseText("src/b/b.ts", 'import { used as u } from "../a/index.js"; let x: import("../a/a.js").Shown;'),
       parseText("src/b/c.ts", "export const c = 1; export function d() {}"),
       parseText("test/b.ts", 'import * as c from "../src/b/c.js";'),
+      parseText("src/d/d.ts", "export const e = 1, f = 2, g = 3;"),
+      parseText("test/d.ts", 'const { e } = await import("../src/d/d.js"); (await import("../src/d/d.js")).f();'),
     ];
-    expect(unusedExports(files)).toEqual(["src/a/index.ts: unused", "src/a/a.ts: Dead", "src/a/a.ts: b"]);
+    expect(unusedExports(files)).toEqual([
+      "src/a/index.ts: unused",
+      "src/a/a.ts: Dead",
+      "src/a/a.ts: b",
+      "src/d/d.ts: g",
+    ]);
   });
 
   test("every relative import names a file that exists", () => {

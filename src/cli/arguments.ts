@@ -7,7 +7,7 @@ import type { Command, OptionTable } from "./command.js";
 const watchIntervalSecondsMin = 0.1;
 
 /** Options that every command has. */
-export const commonOptions: OptionTable = {
+const commonOptions: OptionTable = {
   json: { help: "Print JSON lines on stdout, and nothing else there." },
   durability: {
     value: "LEVEL",
@@ -17,7 +17,7 @@ export const commonOptions: OptionTable = {
 };
 
 /** Options of commands that run for as long as the work takes. */
-export const longOptions: OptionTable = {
+const longOptions: OptionTable = {
   metrics: { value: "PORT", help: "Serve Prometheus metrics on 127.0.0.1:PORT (0: any free port)." },
 };
 
@@ -32,7 +32,7 @@ export function invalid(message: string, details: Record<string, unknown> = {}):
 }
 
 /** Bounds of a number. */
-export interface Bounds {
+interface Bounds {
   readonly min?: number;
   readonly max?: number;
 }

@@ -11,7 +11,7 @@ import {
 } from "../index.js";
 
 /** Size of the race. */
-export interface RaceSettings {
+interface RaceSettings {
   readonly processes: number;
   readonly rounds: number;
   /** Creators in each process. */

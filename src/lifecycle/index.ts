@@ -20,7 +20,7 @@ export {
   removeObjects,
 } from "./deletion.js";
 export { type ForkSettings, forkLog } from "./fork.js";
-export { type Lag, measureLag } from "./lag.js";
+export { measureLag } from "./lag.js";
 export { commitMaxLag, type LagObserver, type LagSettings, lagGate, starvationWatch } from "./lag-gate.js";
 export { type FindResult, type FindSettings, findSample, readSamples, type SampleMatch } from "./lineage.js";
 export { confirmPins, type FindNamespace, needsPins, type OpenLog, releaseAbandonedPin, releasePins } from "./pins.js";
@@ -28,6 +28,6 @@ export { type ReclaimReport, type ReclaimSettings, reclaim, reclaimWarning } fro
 export { ReclaimLoop, type ReclaimLoopObserver, type ReclaimLoopSettings } from "./reclaim-loop.js";
 export { parseSkip, type SkipRange } from "./skip.js";
 export type { DeadObject, DeadReason } from "./sweep.js";
-export type { DeadCount, DeadCounts, ReclaimObserver } from "./tally.js";
+export type { DeadCount, DeadCounts } from "./tally.js";
 export { type VerifySettings, verifyLog } from "./verify.js";
 export type { VerifyCode, VerifyCounts, VerifyProblem, VerifyReport } from "./verify-report.js";

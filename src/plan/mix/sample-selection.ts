@@ -17,7 +17,7 @@ export interface SelectionParts {
 }
 
 /** One batch's samples, in the order in which they were drawn, and where their sources stand after them. */
-export interface Selection {
+interface Selection {
   readonly samples: readonly LoadedSample[];
   readonly faults: readonly Fault[];
   /** Of the sources that were touched. */
