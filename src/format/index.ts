@@ -6,7 +6,7 @@
  * Promises: pure; any damaged byte is CORRUPT naming the object, never a crash and never wrong data; unknown fields survive a rewrite.
  */
 export * from "./batch.js";
-export { type AuditedExtent, auditBatchObject } from "./batch-audit.js";
+export { auditBatchObject } from "./batch-audit.js";
 export * from "./boundary.js";
 export * from "./brand.js";
 export { crc32 } from "./crc.js";
@@ -16,7 +16,6 @@ export { availableEncodings, decodeSlice, encodeSlice } from "./encoding.js";
 export * from "./grid.js";
 export * from "./index-node.js";
 export {
-  type BatchIntents,
   batchIntents,
   type Intent,
   intentShard,
@@ -29,9 +28,9 @@ export {
 } from "./intent.js";
 export { type JoinOptions, joinRows, joinTensors } from "./join.js";
 export { type FieldJoin, type Joins, pipelineJoins } from "./join-rule.js";
-export { crcText, formatVersion, openJson, sealJson, storedJsonBytesMax } from "./json-object.js";
+export { crcText, sealJson, storedJsonBytesMax } from "./json-object.js";
 export * from "./keys.js";
-export { decodeLineage, encodeLineage, type LineageSample, lineageJsonBytesMax } from "./lineage.js";
+export { decodeLineage, encodeLineage, type LineageSample } from "./lineage.js";
 export * from "./manifest.js";
 export * from "./namespace.js";
 export * from "./producer-state.js";

@@ -36,7 +36,6 @@ export type {
   Body,
   CallOptions,
   CreateOutcome,
-  GetOptions,
   ListedObject,
   ListOptions,
   ListPage,
