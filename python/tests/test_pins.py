@@ -43,7 +43,7 @@ class Pins(unittest.TestCase):
         return root
 
     def fork(self, root: list[Any], trim: int = 0) -> str:
-        origin = {"uuid": self.parent.uuid, "uri": self.parent.uri, "root": root, "ranges": []}
+        origin = {"uuid": self.parent.uuid, "uri": self.parent.uri, "format": self.parent.log.spec.format, "root": root, "ranges": []}
         tail = {"start": 0, "batches": [[*d, 0] for d in self.base.tail["batches"]]}
         fields = {"grid": {"rows": 1, "chunks": 1}, "order": {"kind": "commit"}, "created": 5}
         (self.folder / "fork").mkdir()
