@@ -50,17 +50,11 @@ async function run(call: Call): Promise<number | undefined> {
       if (nth === faultsNamedMax) terminal.note(`  more of ${source} are only counted here; the log's notes name them`);
       show();
     },
-    onBatch: ({ notes }, done) => {
+    onBatch: ({ notes }, pending) => {
       made++;
       tokens += notes.tokens;
+      committed = made - pending;
       show();
-      done.then(
-        () => {
-          committed++;
-          show();
-        },
-        () => {},
-      );
     },
   });
   terminal.settle();

@@ -40,8 +40,8 @@ export interface RunSettings {
 
 /** Components and events of a run. */
 export interface RunOptions extends NamespaceOptions {
-  /** After each batch was accepted by the log's producer. */
-  readonly onBatch?: ((batch: PlannedBatch, committed: Promise<unknown>) => void) | undefined;
+  /** After each batch was accepted by the log's producer; `pending` of this run's batches are not yet known to be in the log. */
+  readonly onBatch?: ((batch: PlannedBatch, pending: number) => void) | undefined;
   /** When something is left out, before the batch that records it is made. */
   readonly onFault?: ((fault: Fault) => void) | undefined;
   /** Only for tests of worker threads: where their program is. */
@@ -239,7 +239,7 @@ async function append(
   report: RunReport,
   options: RunOptions,
 ): Promise<void> {
-  const ticket = await producer.append(batch.slices, {
+  await producer.append(batch.slices, {
     resumePoint: batch.resumePoint,
     lineage: batch.lineage,
     contentType: safetensorsType,
@@ -247,5 +247,6 @@ async function append(
     signal: options.signal,
   });
   report.add({ step: batch.step, notes: batch.notes, samples: batch.plans.backbone.samples, faults: batch.faults });
-  options.onBatch?.(batch, ticket.committed);
+  // Not its ticket: whoever asks for that makes the producer look after every commit, which is too dear for a display.
+  options.onBatch?.(batch, producer.pendingBatches);
 }
