@@ -11,7 +11,7 @@ import tempfile
 import threading
 import unittest
 from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 from unittest import mock
 
 from batchweave import BatchWeaveError, create_namespace, open_namespace
@@ -41,6 +41,33 @@ class Syncs(unittest.TestCase):
 
     def refuse(self, path: str) -> None:
         raise OSError(errno.EIO, "planted")
+
+    def recorded(self, call: Callable[[], Any]) -> list[str]:
+        """The system calls that make an object durable, in order: bytes synced, name given, folder synced."""
+        calls: list[str] = []
+
+        def record(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+            def recording(*args: Any, **kwargs: Any) -> Any:
+                result = original(*args, **kwargs)
+                calls.append(name)
+                return result
+
+            return recording
+
+        self.on_sync = lambda path: calls.append(f"sync {os.path.relpath(path, self.root)}")
+        with mock.patch.object(file_store_module, "_fdatasync", record("bytes", file_store_module._fdatasync)), mock.patch.object(
+            os, "link", record("link", os.link)
+        ), mock.patch.object(os, "rename", record("rename", os.rename)):
+            call()
+        self.on_sync = None
+        return calls
+
+    def test_bytes_are_synced_before_the_name_and_the_folder_after_it(self) -> None:
+        store = FileStore(str(self.root))
+        self.assertEqual(self.recorded(lambda: store.create("a/k", b"x")), ["bytes", "link", "sync a", "sync .", "sync .."])
+        self.assertEqual(self.recorded(lambda: store.put("a/p", b"x")), ["bytes", "rename", "sync a"])
+        careless = FileStore(str(self.root), durability="process-crash")
+        self.assertEqual(self.recorded(lambda: careless.create("a/l", b"x")), ["link"])
 
     def test_a_create_that_finds_the_name_taken_syncs_it_before_it_says_so(self) -> None:
         store = FileStore(str(self.root))
@@ -93,11 +120,12 @@ class Syncs(unittest.TestCase):
         uri = self.root.as_uri()
         create_namespace(uri, rows=1)
         follower = open_namespace(uri, store=RetryingStore(FileStore(str(self.root)), first_delay=0.01))
-        carrier = open_namespace(uri, store=FileStore(str(self.root)))
+        carriers_store = FileStore(str(self.root))
+        carrier = open_namespace(uri, store=carriers_store)
         opening = carrier.log.open_producer("carrier")
         producer = follower.producer("follower")
         # The carrier's folder syncs do nothing from here on: it dies before them. The follower's are recorded.
-        carrier.log.store.__dict__["_durable"] = False
+        carriers_store._durable = False
         ticket = producer.append([b"x"])
         while not (intents := carrier.log.list_intents()).batches:
             pass
@@ -109,10 +137,10 @@ class Syncs(unittest.TestCase):
                 self.assertFalse(ticket._event.is_set())
                 self.refuse(path)
 
+        self.synced.clear()
         self.on_sync = fail_a_while
         attempt = carrier.log.attempt_batches(opening.holder, [], intents)
         self.assertEqual((attempt.outcome, attempt.result[1]), ("committed", 1))
-        self.synced.clear()
         ticket.wait(20)
         self.assertEqual(failing[0], 3)
         self.assertIn(f"life/{carrier.uuid}/manifest", self.synced)
