@@ -48,6 +48,15 @@ class OnceAfterCreate:
 
 
 class Commits(Code):
+    def test_hazard_1_a_lost_answer_is_known_for_ones_own_by_the_commit_id(self) -> None:
+        world = self.begin()
+        hook = OnceAfterCreate(world, lambda key: "unknown")
+        writer = Writer(world.open(hook.store), "p").open()
+        batch = writer.upload()
+        hook.is_armed = True
+        self.assertEqual(writer.log.attempt_batches(writer.holder, [batch]).outcome, "committed")
+        self.assertEqual(len({body for key, body, _ in hook.store.creates[-2:]}), 1, "the same bytes were tried again")
+
     def test_hazard_16_a_commit_that_the_boundary_passed_is_unknown_not_lost_and_not_published_twice(self) -> None:
         world = self.begin()
         hook = OnceAfterCreate(world, lambda key: move_on(world.log))
@@ -191,6 +200,30 @@ class Commits(Code):
         pair[1].commit([second])
         self.assertEqual(occurrences(world.open(), "twin", 0), 1)
 
+    def test_hazard_10_and_48_an_epoch_is_ones_own_only_with_its_incarnation(self) -> None:
+        world = self.begin()
+        writer = Writer(world.open(), "p").open()
+        writer.holder = writer.holder._replace(incarnation="aaaaaaaaaaaa")
+        batch = writer.upload()
+        self.assertCode("FENCED", lambda: writer.commit([batch]))
+        self.assertEqual(occurrences(world.open(), "p", 0), 0)
+
+    def test_hazard_12_a_gap_in_the_sequence_is_refused(self) -> None:
+        world = self.begin()
+        writer = Writer(world.open(), "p").open()
+        writer.upload()
+        second = writer.upload()
+        self.assertCode("SEQUENCE_CONFLICT", lambda: writer.commit([second]))
+        self.assertEqual(occurrences(world.open(), "p", 1), 0)
+
+    def test_hazard_13_the_same_seq_with_other_content_fails_hard(self) -> None:
+        world = self.begin()
+        writer = Writer(world.open(), "p").open()
+        writer.commit([writer.upload("one")])
+        writer.seq = 0
+        other = writer.upload("other")
+        self.assertCode("SEQUENCE_CONFLICT", lambda: writer.commit([other]))
+
     def test_hazard_47_and_54_a_zombies_intent_is_not_carried_and_a_poisoned_one_is_skipped(self) -> None:
         world = self.begin()
         uuid = world.log.spec.uuid
@@ -250,7 +283,7 @@ class Heads(Code):
 
     def test_the_look_begins_after_the_manifest_was_read(self) -> None:
         world = self.begin()
-        for call in ("load", "advance"):
+        for call in ("load", "recent", "advance"):
             store = HookedStore(world.store)
             log = world.open(store)
             if call == "advance":
