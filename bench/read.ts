@@ -62,11 +62,11 @@ async function write(uri: string, ranks: number, sliceBytes: number, bytesMax: n
   await namespace.close();
   const places: Place[][] = [];
   for (let step = 0; step < steps; step++) {
-    const { keys } = await namespace.inspect(step);
+    const { keys, slices } = await namespace.inspect(step);
     places.push(
       Array.from({ length: ranks }, (_, rank) => ({
         key: keys[0] as string,
-        offset: rank * sliceBytes,
+        offset: slices[rank]?.offset as number,
         length: sliceBytes,
         crc: crcs[of(step, rank)] as number,
       })),

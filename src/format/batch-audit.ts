@@ -1,11 +1,20 @@
 /** Checking a whole batch object, as `verify` does: every byte belongs to something and is under a checksum. */
 
 import type { ExtentPlace } from "./batch.js";
-import { type BatchMetadata, checkBlock, checkSlice, decodeFooter, decodeMetadata, lineageBlock } from "./batch.js";
-import type { Extent } from "./descriptor.js";
+import {
+  type BatchMetadata,
+  checkBlock,
+  checkSlice,
+  decodeFooter,
+  decodeMetadata,
+  lineageBlock,
+  type SliceEntry,
+} from "./batch.js";
+import type { Descriptor, Extent } from "./descriptor.js";
 import { decodeSlice, isUnavailable } from "./encoding.js";
 import type { BatchName } from "./keys.js";
 import { decodeLineage, type LineageSample } from "./lineage.js";
+import { openSealed, sealedCode } from "./seal.js";
 import { corrupt } from "./shape.js";
 
 /** What {@link auditBatchObject} found in an extent. */
@@ -18,6 +27,15 @@ interface AuditedExtent {
   readonly undecoded: number;
 }
 
+/** Ranks go by the stride and not by the table: both must say the same. */
+export function checkStride(where: string, stride: number | undefined, i: number, entry: SliceEntry): void {
+  if (stride === undefined) return;
+  if (entry.encoding !== sealedCode || entry.length !== stride || entry.offset !== i * stride)
+    corrupt(where, `its descriptor says that every slice takes ${stride} bytes, sealed, and its table does not`, {
+      offset: entry.offset,
+    });
+}
+
 /**
  * Checks one whole object against its descriptor: size, footer, every slice (decoded too, where this platform can), metadata
  * and lineage, and that nothing lies between them. `decode: false` leaves the encodings alone.
@@ -26,7 +44,7 @@ export function auditBatchObject(
   bytes: Uint8Array,
   where: string,
   namespace: string,
-  name: BatchName,
+  name: BatchName & Pick<Descriptor, "stride">,
   place: ExtentPlace,
   extent: Extent,
   decode = true,
@@ -41,6 +59,8 @@ export function auditBatchObject(
     if (entry.offset !== offset) corrupt(where, `slice ${place.firstCell + i} does not follow the one before it`);
     const stored = bytes.subarray(offset, offset + entry.length);
     checkSlice(stored, where, entry);
+    checkStride(where, name.stride, i, entry);
+    if (entry.encoding === sealedCode) openSealed(stored, where, namespace, name, place.firstCell + i);
     const canDecode = decode && !isUnavailable(entry);
     if (canDecode) decodeSlice(stored, where, entry);
     else undecoded++;

@@ -27,8 +27,9 @@ export interface SliceEntry {
 }
 
 /** How a slice is stored: the position in this list is the code in the table. */
-export const sliceEncodings = ["none", "zstd"] as const;
-export type SliceEncoding = (typeof sliceEncodings)[number];
+export const sliceEncodings = ["none", "zstd", "sealed"] as const;
+/** What a producer can ask for; slices of one length are sealed (seal.ts) without being asked. */
+export type SliceEncoding = "none" | "zstd";
 
 /** What the metadata block says. Ranks never read it. */
 export interface BatchMetadata {
@@ -58,7 +59,9 @@ const blockBytes = 4_096;
 /** A slice ready to be stored. */
 export interface StoredSlice {
   readonly bytes: Uint8Array;
-  /** CRC-32 of the bytes, when it is known already. */
+  /** Stored behind the bytes. */
+  readonly seal?: Uint8Array | undefined;
+  /** CRC-32 of all stored bytes, when it is known already. */
   readonly crc?: number | undefined;
   readonly rawLength: number;
   readonly encoding: number;
@@ -85,8 +88,8 @@ export function encodeExtent(
   metadata: BatchMetadata,
   lineage?: Uint8Array,
 ): EncodedExtent {
-  const body = slices.filter((s) => s.bytes.length > 0).map((s) => s.bytes);
-  let offset = slices.reduce((sum, s) => sum + s.bytes.length, 0);
+  const body = slices.flatMap(({ bytes, seal }) => (seal ? [bytes, seal] : bytes.length > 0 ? [bytes] : []));
+  let offset = slices.reduce((sum, slice) => sum + storedBytes(slice), 0);
   let described: BatchMetadata = {
     producer: name.producer,
     epoch: name.epoch,
@@ -126,16 +129,20 @@ function paddedLength(offset: number, length: number, endBytes: number): number 
   return size < paddedBytesMin ? length : length + ((blockBytes - (size % blockBytes)) % blockBytes);
 }
 
+function storedBytes({ bytes, seal }: StoredSlice): number {
+  return bytes.length + (seal?.length ?? 0);
+}
+
 function writeTable(table: Buffer, slices: readonly StoredSlice[]): void {
   let offset = 0;
   slices.forEach((slice, i) => {
     const at = i * entryBytes;
     table.writeBigUInt64LE(BigInt(offset), at);
-    table.writeUInt32LE(slice.bytes.length, at + 8);
+    table.writeUInt32LE(storedBytes(slice), at + 8);
     table.writeUInt32LE(slice.crc ?? crc32(slice.bytes), at + 12);
     table.writeUInt32LE(slice.rawLength, at + 16);
     table.writeUInt32LE(slice.encoding, at + 20);
-    offset += slice.bytes.length;
+    offset += storedBytes(slice);
   });
 }
 

@@ -2,6 +2,7 @@
 import { BatchWeaveError } from "../errors.js";
 import { asEpoch, asSeq, asVersion } from "./brand.js";
 import { type BatchName, batchKey } from "./keys.js";
+import { sealBytes } from "./seal.js";
 import { asId, asInteger, asList, asName, asTuple, asUnknown, corrupt } from "./shape.js";
 
 /** One object of a batch. */
@@ -21,6 +22,8 @@ export interface Descriptor extends BatchName {
   readonly extents: readonly Extent[];
   /** Index into the namespace's `origins` when the objects are an ancestor's (forks). */
   readonly origin?: number | undefined;
+  /** Every slice of the batch is sealed and takes so many bytes: the i-th of an extent begins at `i * stride`. */
+  readonly stride?: number | undefined;
   /** Trailing elements that this version does not know, kept. */
   readonly rest?: readonly unknown[] | undefined;
 }
@@ -32,7 +35,8 @@ export const extentsMax = 1_000;
 export function encodeDescriptor(d: Descriptor): unknown[] {
   const extents = d.extents.map((e) => [e.cells, e.size, e.table, e.check]);
   const head: unknown[] = [d.producer, d.epoch, d.incarnation, d.seq, d.base, d.attempt, extents];
-  if (d.origin !== undefined || d.rest) head.push(d.origin ?? -1);
+  if (d.origin !== undefined || d.stride !== undefined || d.rest) head.push(d.origin ?? -1);
+  if (d.stride !== undefined) head.push(d.stride);
   return d.rest ? [...head, ...d.rest] : head;
 }
 
@@ -56,11 +60,19 @@ export function decodeDescriptor(value: unknown, where: string): Descriptor {
   };
   // Nearly every descriptor ends here, and a manifest holds dozens: spreading nothing into each costs more than the rest.
   if (list.length <= 7) return descriptor;
+  const stride = isStride(list[8]) ? list[8] : undefined;
+  const rest = list.slice(stride === undefined ? 8 : 9);
   return {
     ...descriptor,
     ...(origin === -1 ? {} : { origin: asInteger(origin, where, "descriptor.origin") }),
-    ...(list.length > 8 ? { rest: asUnknown(list.slice(8), where) } : {}),
+    ...(stride === undefined ? {} : { stride }),
+    ...(rest.length > 0 ? { rest: asUnknown(rest, where) } : {}),
   };
+}
+
+/** A stride holds a slice and its seal; what is none is an element of a kind to come. */
+export function isStride(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) > sealBytes;
 }
 
 function decodeExtent(value: unknown, where: string): Extent {

@@ -2,6 +2,7 @@
 import * as zlib from "node:zlib";
 import { BatchWeaveError, shown } from "../errors.js";
 import { type SliceEncoding, type SliceEntry, type StoredSlice, sliceBytesMax, sliceEncodings } from "./batch.js";
+import { sealBytes } from "./seal.js";
 import { corrupt } from "./shape.js";
 
 interface Zstd {
@@ -19,7 +20,7 @@ export const availableEncodings: readonly SliceEncoding[] =
 /** A slice of an encoding that the format knows and this platform has no decoder for: no damage. */
 export function isUnavailable({ encoding }: Pick<SliceEntry, "encoding">): boolean {
   const name = sliceEncodings[encoding];
-  return name !== undefined && !availableEncodings.includes(name);
+  return name === "zstd" && !availableEncodings.includes(name);
 }
 
 /** Encodes a slice. One that compression does not make smaller is stored as it is. */
@@ -43,9 +44,10 @@ export function encodeSlice(bytes: Uint8Array, encoding: SliceEncoding): StoredS
 /** The bytes of a slice whose stored bytes passed their checksum. Those stored as they are, are not copied. */
 export function decodeSlice(stored: Uint8Array, where: string, entry: SliceEntry): Uint8Array {
   const encoding = sliceEncodings[entry.encoding];
-  if (encoding === "none") {
-    if (stored.length === entry.rawLength) return stored;
-    return corrupt(where, `a slice has ${stored.length} bytes, expected ${entry.rawLength}`, { offset: entry.offset });
+  if (encoding === "none" || encoding === "sealed") {
+    const length = stored.length - (encoding === "none" ? 0 : sealBytes);
+    if (length === entry.rawLength) return stored.subarray(0, length);
+    return corrupt(where, `a slice has ${length} bytes, expected ${entry.rawLength}`, { offset: entry.offset });
   }
   if (encoding !== "zstd" || !platform.zstdDecompressSync)
     throw unsupported(`A slice of ${where}`, encoding ?? `number ${entry.encoding}`, { key: where, ...entry });

@@ -6,7 +6,7 @@
  * Promises: pure; any damaged byte is CORRUPT naming the object, never a crash and never wrong data; unknown fields survive a rewrite.
  */
 export * from "./batch.js";
-export { auditBatchObject } from "./batch-audit.js";
+export { auditBatchObject, checkStride } from "./batch-audit.js";
 export * from "./boundary.js";
 export * from "./brand.js";
 export { crc32 } from "./crc.js";
@@ -54,4 +54,5 @@ export {
   type SampleTable,
   sampleBlockType,
 } from "./sample-block.js";
+export { openSealed, sealBytes, sealedCode, sealSlices } from "./seal.js";
 export { corrupt } from "./shape.js";

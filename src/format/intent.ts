@@ -6,13 +6,13 @@
  *   intent/<h>/<producer>-<epoch before>-open-<incarnation>-<crc>
  *   intent/<h>/<producer>-<epoch>-left-<incarnation>-<crc>
  *
- * `h` is one hex digit of the producer's hash: 16 shards. `<extents>` is `<cells>.<size>.<table>.<check>[-…]`; each further one is of the
+ * `h` is one hex digit of the producer's hash: 16 shards. `<extents>` is `<cells>.<size>.<table>.<check>[-…][s<stride>]`; each further one is of the
  * batch with the next seq, and leaves out what is as in the batch before it. `crc` is of the namespace uuid and the name before it, so that
  * a garbled or foreign name is skipped. A batch of more extents than a name can hold has no intent: its owner commits it.
  */
 import { asEpoch, asSeq, asVersion, type Epoch } from "./brand.js";
 import { crc32 } from "./crc.js";
-import type { Descriptor, Extent } from "./descriptor.js";
+import { type Descriptor, type Extent, isStride } from "./descriptor.js";
 import { crcText } from "./json-object.js";
 import { intentPrefix, isName } from "./keys.js";
 
@@ -111,7 +111,9 @@ const extentFields = ["cells", "size", "table", "check"] as const;
 function extentsText(batch: Descriptor, before?: Descriptor): string {
   const text = (extent: Extent, i: number): string =>
     extentFields.map((field) => (before?.extents[i]?.[field] === extent[field] ? "" : extent[field])).join(".");
-  return batch.extents.map(text).join("-");
+  const { stride } = batch;
+  const ending = stride === undefined ? "" : `s${before?.stride === stride ? "" : stride}`;
+  return batch.extents.map(text).join("-") + ending;
 }
 
 /** Key of an opening's intent. */
@@ -124,7 +126,8 @@ export function leavingIntentKey(namespace: string, l: LeavingIntent): string {
   return seal(namespace, l.producer, `${l.producer}-${l.epoch}-left-${l.incarnation}`);
 }
 
-const batchesName = /^(.+)-(\d+)-(\d+)-([0-9a-v]{12})(\d+)-(\d+)-(\d+\.\d+\.\d+\.\d+(?:[-_]\d*\.\d*\.\d*\.\d*)*)$/;
+const batchesName =
+  /^(.+)-(\d+)-(\d+)-([0-9a-v]{12})(\d+)-(\d+)-(\d+\.\d+\.\d+\.\d+(?:s\d+)?(?:[-_]\d*\.\d*\.\d*\.\d*(?:s\d*)?)*)$/;
 const openingName = /^(.+)-(\d+)-open-([0-9a-v]{12})$/;
 const leavingName = /^(.+)-(\d+)-left-([0-9a-v]{12})$/;
 
@@ -167,9 +170,12 @@ function parseBatches(name: string): [Descriptor, ...Descriptor[]] | undefined {
   const batches: Descriptor[] = [];
   for (const text of listed.split("_")) {
     const before = batches.at(-1);
-    const extents = text.split("-").map((extent, i) => parseExtent(extent, before?.extents[i]));
+    const [, listedExtents = "", strideText] = /^([^s]*)(?:s(.*))?$/.exec(text) ?? [];
+    const extents = listedExtents.split("-").map((extent, i) => parseExtent(extent, before?.extents[i]));
     const seq = first + batches.length;
     if (!extents.every((extent) => extent !== undefined) || !Number.isSafeInteger(seq)) return undefined;
+    const stride = strideText === "" ? before?.stride : exact(strideText ?? "");
+    if (strideText !== undefined && !isStride(stride)) return undefined;
     batches.push({
       producer,
       epoch: asEpoch(epoch),
@@ -178,6 +184,7 @@ function parseBatches(name: string): [Descriptor, ...Descriptor[]] | undefined {
       attempt,
       base: asVersion(base),
       extents,
+      ...(strideText === undefined ? {} : { stride }),
     });
   }
   return batches as [Descriptor, ...Descriptor[]];

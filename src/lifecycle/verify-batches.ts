@@ -5,6 +5,7 @@ import {
   asStep,
   auditBatchObject,
   batchKey,
+  checkStride,
   type Descriptor,
   decodeFooter,
   type Extent,
@@ -109,7 +110,7 @@ async function verifyExtent(
   const bytes = await store.getRange(key, extent.table, extent.size - extent.table + 1, { signal });
   if (!bytes) throw damaged("MISSING_OBJECT", key, `it is not in ${store.uri}`);
   const footer = decodeFooter(bytes, key, namespace, descriptor, place, extent);
-  for (let i = 0; i < footer.cells; i++) footer.entry(i);
+  for (let i = 0; i < footer.cells; i++) checkStride(key, descriptor.stride, i, footer.entry(i));
   return 0;
 }
 

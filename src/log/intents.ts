@@ -194,7 +194,9 @@ function isWellFormed(batch: Descriptor, spec: NamespaceSpec): boolean {
   const cells = batch.extents.reduce((sum, e) => sum + e.cells, 0);
   return (
     cells === spec.grid.rows * spec.grid.chunks &&
-    batch.extents.every((e) => e.size === e.table + e.cells * entryBytes + trailerBytes)
+    batch.extents.every(
+      (e) => e.size === e.table + e.cells * entryBytes + trailerBytes && e.cells * (batch.stride ?? 0) <= e.table,
+    )
   );
 }
 

@@ -13,6 +13,7 @@ import {
   type Grid,
   type SliceEncoding,
   type StoredSlice,
+  sealSlices,
   type Version,
 } from "../format/index.js";
 import type { Holder, Log } from "../log/index.js";
@@ -38,6 +39,8 @@ export class Upload {
   #extents: EncodedExtent[] | undefined = [];
   /** The slices as they were accepted: whether they still are what they were is asked after every upload. */
   #held: readonly { readonly bytes: Uint8Array; readonly fingerprint: number }[] = [];
+  /** What each slice takes in its object, where all are sealed. */
+  #stride: number | undefined;
   #attempt = 0;
   descriptor: Descriptor | undefined;
 
@@ -51,7 +54,9 @@ export class Upload {
 
   /** Takes slices that are all in memory, and refuses what cannot be stored. */
   hold(slices: readonly Uint8Array[]): void {
-    const stored = slices.map((slice) => encodeSlice(slice, this.#content.encoding));
+    const encoded = slices.map((slice) => encodeSlice(slice, this.#content.encoding));
+    const { slices: stored, stride } = sealSlices(this.#log.spec.uuid, this.#name(), encoded);
+    this.#stride = stride;
     const runs = splitRuns(stored, this.#extentBytesMax);
     assertExtentCount(runs.length);
     let firstCell = 0;
@@ -88,7 +93,8 @@ export class Upload {
       extents.map((extent, i) => this.#log.store.put(batchKey(name, i), extent.body, { signal, unknownKey: true })),
     );
     this.#assertUnchanged();
-    this.descriptor = { ...name, extents: extents.map((e) => e.entry) };
+    const stride = this.#stride === undefined ? {} : { stride: this.#stride };
+    this.descriptor = { ...name, extents: extents.map((e) => e.entry), ...stride };
     return this.descriptor;
   }
 
@@ -151,22 +157,20 @@ export class Upload {
     };
   }
 
+  /** Whose the bytes are. They do not depend on where they are uploaded. */
+  #name(): Omit<Descriptor, "extents"> {
+    const { producer, epoch, incarnation } = this.#holder;
+    const [attempt, base] = [0, 0 as Descriptor["base"]];
+    return { producer, epoch: epoch as Descriptor["epoch"], incarnation, seq: asSeq(this.seq), attempt, base };
+  }
+
   #encodeExtent(run: readonly StoredSlice[], extent: number, firstCell: number, last: boolean): EncodedExtent {
     assertExtentCount(extent + 1);
-    const { producer, epoch, incarnation } = this.#holder;
-    const name = {
-      producer,
-      epoch: epoch as Descriptor["epoch"],
-      incarnation,
-      seq: asSeq(this.seq),
-      attempt: 0,
-      base: 0 as Descriptor["base"],
-    };
     // The resume point and the lineage are the whole batch's: they go with its last extent.
     const { metadata, lineage } = this.#content;
     return encodeExtent(
       this.#log.spec.uuid,
-      name,
+      this.#name(),
       { extent, firstCell },
       run,
       last ? metadata : {},
