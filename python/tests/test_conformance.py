@@ -84,7 +84,7 @@ def decode_batch(case: dict[str, Any], data: bytes) -> Any:
     block = data[t.metadata_offset : t.metadata_offset + t.metadata_length]
     return {
         "key": keys.batch_key(d, 0),
-        "entries": [list(footer.entry(i)) for i in range(cells)],
+        "entries": [list(footer.entry(i)[:5]) for i in range(cells)],
         "metadata": batch.decode_metadata(block, WHERE, t),
     }
 

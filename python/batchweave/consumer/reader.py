@@ -10,9 +10,10 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence, Type
 from ..errors import BatchWeaveError, corrupt, is_error
 from ..flow.once import Once
 from ..flow.threads import Pool
-from ..format.batch import Footer, SliceEntry, decode_footer, decode_slice
-from ..format.keys import EXTENTS, batch_key
+from ..format.batch import Footer, decode_footer, decode_slice
+from ..format.keys import EXTENTS, batch_key, stride_of
 from ..format.manifest import Manifest
+from ..format.seal import SEALED, SealedTable, SliceEntry
 from ..log.log import Log
 from ..log.step_index import BatchPlace
 from ..store.hedging import NEAR_S, Hedger, Reading
@@ -48,13 +49,14 @@ class Slice(NamedTuple):
 
 
 class Slices(list[Slice]):
-    """The slices of one share. `joined`: all their bytes, where they have one length and lie one after another."""
+    """The slices of one share. `joined`: all their bytes, where they have one length and lie one after another, `gap` bytes apart."""
 
-    __slots__ = ("joined",)
+    __slots__ = ("joined", "gap")
 
     def __init__(self, slices: Iterable[Slice]) -> None:
         super().__init__(slices)
         self.joined: Any = None
+        self.gap = 0
 
 
 class _Part(NamedTuple):
@@ -124,9 +126,9 @@ def _cut(
         stored = view if count == 1 else view[begin : begin + entry[1]]
         step, row, chunk = cells[at]
         slices[at] = Slice(step, row, chunk, decode_slice(stored, key, entry))
-        are_alike = are_alike and entry[4] == 0 and entry[1] * count == len(view)
+        are_alike = are_alike and entry[4] in (0, SEALED) and entry[1] * count == len(view)
     if are_alike:
-        slices.joined = view
+        slices.joined, slices.gap = view, entry[1] - entry[3]
 
 
 def _is_worth_whole(size: int, wanted: int, cells: int) -> bool:
@@ -150,7 +152,7 @@ class SliceReader:
         self._open_object: Callable[[str], Any] | None = getattr(log.store, "open", None)
         #: The object opened last, with its descriptor and footer: the next iteration often wants other rows of the same batch. Whoever
         #: lets go of it last closes it.
-        self._kept: tuple[Any, Footer, Any] | None = None
+        self._kept: tuple[Any, Footer | SealedTable, Any] | None = None
         self._held = HeldReads(self._close_idle)
         #: How long `read_at_once` takes where nothing disturbs it: the lower quartile of the last few; 0 before.
         self.at_once_s = 0.0
@@ -195,7 +197,7 @@ class SliceReader:
         if room > 0:
             try:
                 spans = self._spans_ahead(cells) or list(self._spans(manifest, cells, min(room, _OPENED_MAX)))
-                memory = sum(span[3] for span in spans) + sum(e.raw_length for span in spans for _, e in span[4] if e.encoding != 0)
+                memory = sum(span[3] for span in spans) + sum(e.raw_length for span in spans for _, e in span[4] if e.encoding == 1)
                 return Prepared(cells, [], memory, manifest, self._held.hold(spans))
             except (BatchWeaveError, _Unusual):
                 pass  # what follows finds out what is wrong, tries again, and tells
@@ -216,7 +218,7 @@ class SliceReader:
             ranges = plan_ranges([(e.offset, e.length) for _, e in entries])
             parts.append(_Part(place, batch_key(place.descriptor, number), entries, ranges, body))
             memory += len(body) if body is not None else sum(length for _, length, _ in ranges)
-            memory += sum(e.raw_length for _, e in entries if e.encoding != 0)
+            memory += sum(e.raw_length for _, e in entries if e.encoding == 1)
         return Prepared(cells, parts, memory)
 
     def fetch(self, prepared: Prepared, reading: Reading) -> list[Slice]:
@@ -315,7 +317,8 @@ class SliceReader:
             count, size, table, _ = place.descriptor[EXTENTS][0]
             is_whole = _is_worth_whole(size, len(cells) if first == last else 1, count)
             start = 0 if is_whole else table
-            opened.hint(start, size - start)
+            if is_whole or stride_of(place.descriptor) is None:
+                opened.hint(start, size - start)
             if is_kept:
                 found[step] = Opened(place, key, opened, is_whole)
         if not is_kept:
@@ -341,8 +344,8 @@ class SliceReader:
                 ahead = opened_ahead.get(step) if opened_ahead else None
                 footer, opened = self._keep(ahead.place if ahead else self._log.locate(manifest, step), ahead)
             entry = footer.entry(row * chunks + chunk)
-            offset, length, _, _, encoding = entry
-            if encoding != 0 and is_bounded:
+            offset, length, encoding = entry.offset, entry.length, entry.encoding
+            if encoding == 1 and is_bounded:
                 self._is_encoded = True
                 raise _Unusual
             wanted = [(first, entry)]
@@ -368,21 +371,23 @@ class SliceReader:
             raise _Unusual
         return key, opened
 
-    def _keep(self, place: BatchPlace, ahead: Opened | None = None) -> tuple[Footer, Any]:
+    def _keep(self, place: BatchPlace, ahead: Opened | None = None) -> tuple[Footer | SealedTable, Any]:
         """The slice table of such a batch, and its object, open."""
         descriptor = place.descriptor
         kept = self._kept
         if kept is not None and kept[0] is descriptor:
             return kept[1], kept[2]
         key, opened = (ahead.key, ahead.object) if ahead is not None else self._open(place)
+        if stride_of(descriptor) is not None:
+            self._kept = descriptor, SealedTable(place.namespace, descriptor, 0, 0), opened
+            return self._kept[1], opened
         _, size, table, _ = descriptor[EXTENTS][0]
         begun = time.monotonic()
         data = opened.read_small(table, size - table)
         self.hedger.note(size - table, time.monotonic() - begun)
         self.stats.add(len(data))
-        footer = decode_footer(data, key, place.namespace, descriptor, 0, 0)
-        self._kept = descriptor, footer, opened
-        return footer, opened
+        self._kept = descriptor, decode_footer(data, key, place.namespace, descriptor, 0, 0), opened
+        return self._kept[1], opened
 
     def _read_all(self, spans: Iterable[_Span], cells: Sequence[Cell], slices: Slices) -> int:
         total = requests = 0
@@ -415,9 +420,11 @@ class SliceReader:
                 raise corrupt(key, f"its extents hold {first} slices, and slice {cell} is wanted")
         return list(found.values())
 
-    def _footer(self, place: BatchPlace, number: int, first_cell: int, wanted: int, reading: Reading) -> tuple[Footer, Any]:
+    def _footer(self, place: BatchPlace, number: int, first_cell: int, wanted: int, reading: Reading) -> tuple[Footer | SealedTable, Any]:
         """The end of an object, and all its bytes where it was read whole. One read, shared by everybody who wants it and
         kept for the iterations that follow."""
+        if stride_of(place.descriptor) is not None:
+            return SealedTable(place.namespace, place.descriptor, number, first_cell), None
         key = batch_key(place.descriptor, number)
         cache_key = f"{place.namespace}/{key}"
         load = partial(self._read_footer, place, key, number, first_cell, wanted, reading)
@@ -479,13 +486,8 @@ class SliceReader:
                 return data
             if attempt < _SHORT_READS_MAX:
                 time.sleep(0.01 * 2**attempt * (0.5 + random.random()))
-        raise corrupt(
-            key,
-            f"{length} bytes are expected at offset {offset}, and only {len(data)} are there",
-            offset=offset,
-            expected=length,
-            found=len(data),
-        )
+        what = f"{length} bytes are expected at offset {offset}, and only {len(data)} are there"
+        raise corrupt(key, what, offset=offset, expected=length, found=len(data))
 
     def _get_range(self, place: BatchPlace, key: str, offset: int, length: int, reading: Reading) -> Any:
         begun = time.monotonic()

@@ -107,7 +107,8 @@ class Share:
         if callable(decode) or decode == "bytes":
             return self.decode(decode, where)  # what somebody's own function makes is joined only when asked for
         joined = getattr(self.slices, "joined", None)
-        stacked = stack_rows(joined, len(self.slices), self.rows, decode, where, fields) if joined is not None else {}
+        gap = getattr(self.slices, "gap", 0)
+        stacked = stack_rows(joined, gap, len(self.slices), self.rows, decode, where, fields) if joined is not None else {}
         self._batch = {name: tensor for name, tensor in stacked.items() if tensor is not None}
         for name in stacked or (self.keys() if fields is None else fields):
             try:

@@ -12,13 +12,13 @@ from ..format.join_rule import FieldJoin, decode_joins, shape_rule
 from ..format.tensors import numpy_type, read_layout, torch_type
 
 
-def stack_rows(joined: Any, slices: int, rows: int, kind: str, where: str, fields: Collection[str] | None) -> dict[str, Any]:
+def stack_rows(joined: Any, gap: int, slices: int, rows: int, kind: str, where: str, fields: Collection[str] | None) -> dict[str, Any]:
     """Tensors by name for all rows, views of `joined` where their rule allows it; None for those that must be joined part by part. Nothing
     where headers differ."""
     size, rest = divmod(len(joined), slices)
     if rest:
         return {}
-    entries, metadata, at = read_layout(joined[:size], where)
+    entries, metadata, at = read_layout(joined[: size - gap], where)
     lib: Any = importlib.import_module(kind)
     if kind == "torch":
         table = lib.frombuffer(joined, dtype=lib.uint8).view(slices, size)

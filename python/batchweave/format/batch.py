@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Sequence
 from ..errors import BatchWeaveError, corrupt
 from .checksum import crc32
 from .keys import EPOCH, INCARNATION, PRODUCER, SEQ
+from .seal import SEAL_BYTES, SEALED, SliceEntry, make_seal, open_sealed
 from .stored_json import FORMAT_VERSION, as_integer, as_record, dump_json, load_json, unsupported_format, wrong_namespace
 
 ENTRY_BYTES = 24
@@ -19,16 +20,6 @@ SAFETENSORS_TYPE = "application/vnd.safetensors"
 _MAGIC = b"TGB1"
 _ENTRY = struct.Struct("<QIIII")
 _TRAILER = struct.Struct("<QIIQII16sIIII8sI4s")
-
-
-class SliceEntry(NamedTuple):
-    """One entry of the slice table."""
-
-    offset: int
-    length: int
-    crc: int
-    raw_length: int
-    encoding: int
 
 
 class Trailer(NamedTuple):
@@ -69,6 +60,7 @@ def encode_extent(
     slices: Sequence[Any],
     metadata: dict[str, Any],
     lineage: bytes | None = None,
+    is_sealed: bool = False,
 ) -> tuple[list[Any], list[int]]:
     """Buffers to store one after another, and the extent's entry [cells, size, table, check].
 
@@ -77,12 +69,18 @@ def encode_extent(
     entries = bytearray()
     offset = 0
     body: list[Any] = []
-    for piece in slices:
-        n = len(piece)
-        entries += _ENTRY.pack(offset, n, crc32(piece), n, 0)
-        offset += n
+    for i, piece in enumerate(slices):
+        n, crc = len(piece), crc32(piece)
         if n:
             body.append(piece)
+        if is_sealed:
+            seal = make_seal(namespace, name, first_cell + i, crc)
+            body.append(seal)
+            entries += _ENTRY.pack(offset, n + SEAL_BYTES, crc32(seal, crc), n, SEALED)
+            offset += n + SEAL_BYTES
+        else:
+            entries += _ENTRY.pack(offset, n, crc, n, 0)
+            offset += n
     described: dict[str, Any] = {
         "producer": name[PRODUCER],
         "epoch": name[EPOCH],
@@ -140,7 +138,7 @@ class Footer:
 
     def entry(self, i: int) -> SliceEntry:
         """Entry of the i-th slice of this extent."""
-        entry = SliceEntry._make(_ENTRY.unpack_from(self._table, i * ENTRY_BYTES))
+        entry = SliceEntry(*_ENTRY.unpack_from(self._table, i * ENTRY_BYTES))
         if entry[0] + entry[1] > self._data_bytes:
             raise corrupt(self.where, f"slice {self.trailer.first_cell + i} lies outside its data", offset=entry.offset)
         return entry
@@ -200,9 +198,11 @@ def check_block(data: Any, where: str, offset: int, length: int, crc: int, what:
 
 def decode_slice(stored: Any, where: str, entry: SliceEntry) -> Any:
     """The bytes of a slice, after its stored bytes were checked against its entry. Those stored as they are, are not copied."""
-    offset, length, crc, raw_length, encoding = entry
+    offset, length, crc, raw_length, encoding, owner = entry
     if len(stored) != length:
         raise corrupt(where, f"a slice has {len(stored)} bytes, expected {length}", offset=offset)
+    if owner >= 0:
+        return open_sealed(stored, where, owner)
     found = crc32(stored)
     if found != crc:
         raise corrupt(where, "a slice does not match its checksum", offset=offset, expected=crc, found=found)
@@ -210,11 +210,15 @@ def decode_slice(stored: Any, where: str, entry: SliceEntry) -> Any:
         if length != raw_length:
             raise corrupt(where, f"a slice has {length} bytes, expected {raw_length}", offset=offset)
         return stored
+    if encoding == SEALED:
+        if length != raw_length + SEAL_BYTES:
+            raise corrupt(where, f"a slice has {length - SEAL_BYTES} bytes, expected {raw_length}", offset=offset)
+        return memoryview(stored)[:raw_length]
     if entry.encoding != 1:
         raise BatchWeaveError(
             "UNSUPPORTED_ENCODING",
             f"A slice of {where} has the encoding number {entry.encoding}, which this BatchWeave does not know "
-            "(it knows none and zstd). Install a newer version.",
+            "(it knows none, zstd and sealed). Install a newer version.",
             {"key": where, **entry._asdict()},
         )
     return _decompress(stored, where, entry)

@@ -18,18 +18,28 @@ INDEX_PREFIX = "index/"
 BATCH_PREFIX = "batch/"
 INTENT_PREFIX = "intent/"
 
-#: Positions in a descriptor: [producer, epoch, incarnation, seq, base, attempt, extents, origin?, ...]
-PRODUCER, EPOCH, INCARNATION, SEQ, BASE, ATTEMPT, EXTENTS, ORIGIN = range(8)
+#: Positions in a descriptor: [producer, epoch, incarnation, seq, base, attempt, extents, origin?, stride?, ...]
+PRODUCER, EPOCH, INCARNATION, SEQ, BASE, ATTEMPT, EXTENTS, ORIGIN, STRIDE = range(9)
 
 _MANIFEST = re.compile(r"manifest/([0-9]{20})\.json")
 _INTENT = re.compile(r"intent/[0-9a-f]/(.+)-([0-9a-f]{8})")
 _BATCHES_INTENT = re.compile(
     r"(.+)-([0-9]+)-([0-9]+)-([0-9a-v]{12})([0-9]+)-([0-9]+)"
-    r"-([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+(?:[-_][0-9]*\.[0-9]*\.[0-9]*\.[0-9]*)*)"
+    r"-([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+(?:s[0-9]+)?(?:[-_][0-9]*\.[0-9]*\.[0-9]*\.[0-9]*(?:s[0-9]*)?)*)"
 )
 _OPENING_INTENT = re.compile(r"(.+)-([0-9]+)-open-([0-9a-v]{12})")
 _LEAVING_INTENT = re.compile(r"(.+)-([0-9]+)-left-([0-9a-v]{12})")
 _INTENT_NAME_BYTES_MAX = 240
+
+
+def is_stride(value: Any) -> bool:
+    """A stride holds a slice and its seal of 8 bytes; what is none is an element of a kind to come."""
+    return type(value) is int and 8 < value <= SAFE_INTEGER_MAX
+
+
+def stride_of(d: Sequence[Any]) -> int | None:
+    """What each slice takes in its object, where all slices of a batch are sealed and of one length."""
+    return d[STRIDE] if len(d) > STRIDE and is_stride(d[STRIDE]) else None
 
 
 def assert_name(value: Any, what: str) -> None:
@@ -140,7 +150,9 @@ def _extents_text(d: Sequence[Any], before: Sequence[Any] | None = None) -> str:
     for i, extent in enumerate(d[EXTENTS]):
         known = before[EXTENTS][i] if before and i < len(before[EXTENTS]) else (None,) * 4
         texts.append(".".join("" if n == was else str(n) for n, was in zip(extent, known)))
-    return "-".join(texts)
+    stride = stride_of(d)
+    ending = "" if stride is None else f"s{'' if before and stride_of(before) == stride else stride}"
+    return "-".join(texts) + ending
 
 
 def opening_intent_key(namespace: str, opening: OpeningIntent) -> str:
@@ -178,9 +190,18 @@ def parse_intent_key(namespace: str, key: str) -> OpeningIntent | LeavingIntent 
         return None
     batches: list[list[Any]] = []
     before: list[list[int]] = []
+    stride: int | None = None
     for text in found[7].split("_"):
+        listed, mark, stride_text = text.partition("s")
+        if mark and stride_text:
+            if not stride_text.isdigit() or not _is_exact(stride_text):
+                return None
+            stride = int(stride_text)
+        stride = stride if mark else None
+        if mark and not is_stride(stride):
+            return None
         extents: list[list[int]] = []
-        for i, extent in enumerate(text.split("-")):
+        for i, extent in enumerate(listed.split("-")):
             fields = extent.split(".")
             if i >= len(before) and "" in fields:
                 return None  # as in a batch before that has no such extent
@@ -190,6 +211,6 @@ def parse_intent_key(namespace: str, key: str) -> OpeningIntent | LeavingIntent 
         seq = int(found[3]) + len(batches)
         if seq > SAFE_INTEGER_MAX:
             return None
-        batches.append([found[1], int(found[2]), found[4], seq, int(found[6]), int(found[5]), extents])
+        batches.append([found[1], int(found[2]), found[4], seq, int(found[6]), int(found[5]), extents, *([-1, stride] if mark else [])])
         before = extents
     return batches

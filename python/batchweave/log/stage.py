@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Sequence
 
 from ..errors import BatchWeaveError, invalid
 from ..format.batch import ENTRY_BYTES, TRAILER_BYTES
-from ..format.keys import ATTEMPT, BASE, EPOCH, EXTENTS, INCARNATION, PRODUCER, SEQ, LeavingIntent, OpeningIntent, batch_stem
+from ..format.keys import ATTEMPT, BASE, EPOCH, EXTENTS, INCARNATION, PRODUCER, SEQ, LeavingIntent, OpeningIntent, batch_stem, stride_of
 from ..format.manifest import STATE_AT, STATE_EPOCH, STATE_INCARNATION, STATE_LAST, STATE_LEFT, STATE_SEQ, Manifest, NamespaceSpec, has_left
 from .draft import Draft
 
@@ -288,7 +288,8 @@ def _is_well_formed(batch: list[Any], spec: NamespaceSpec) -> bool:
     """What can be checked of a descriptor without reading the object."""
     cells = sum(extent[0] for extent in batch[EXTENTS])
     return cells == spec.rows * spec.chunks and all(
-        size == table + n * ENTRY_BYTES + TRAILER_BYTES for n, size, table, _ in batch[EXTENTS]
+        size == table + n * ENTRY_BYTES + TRAILER_BYTES and n * (stride_of(batch) or 0) <= table
+        for n, size, table, _ in batch[EXTENTS]
     )
 
 

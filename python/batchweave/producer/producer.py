@@ -12,6 +12,7 @@ from ..format.batch import EXTENTS_MAX, SLICE_BYTES_MAX, encode_extent
 from ..format.keys import SEQ, batch_key
 from ..format.lineage import encode_lineage
 from ..format.manifest import STATE_SEQ, Manifest
+from ..format.seal import stride_for
 from ..lifecycle.checkpoints import LagGate
 from ..log.log import Log, Opening
 from ..log.stage import holds, seq_in_log
@@ -60,6 +61,7 @@ class _Entry:
         self.lineage = lineage
         self.bytes = sum(len(s) for s in slices)
         self.extents: list[tuple[list[Any], list[int]]] = []
+        self.stride: int | None = None
         self.attempt = 0
         self.descriptor: list[Any] | None = None
 
@@ -239,6 +241,8 @@ class Producer:
                 self.id, self.epoch, self._holder.incarnation, entry.ticket.seq, known.version if known else 0,
                 entry.attempt, [extent for _, extent in entry.extents],
             ]
+            if entry.stride is not None:
+                descriptor += [-1, entry.stride]
             entry.attempt += 1
             for number, (body, _) in enumerate(entry.extents):
                 self._log.store.put(batch_key(descriptor, number), body)
@@ -260,13 +264,15 @@ class Producer:
         if len(runs) > EXTENTS_MAX:
             raise BatchWeaveError("LIMIT", f"A batch can have {EXTENTS_MAX} extents. Raise extent_bytes_max.", {})
         name = [self.id, self.epoch, self._holder.incarnation, entry.ticket.seq]
+        entry.stride = stride_for(entry.slices, SLICE_BYTES_MAX)
+        is_sealed = entry.stride is not None
         extents = []
         first = 0
         for number, run in enumerate(runs):
             # The resume point and the lineage are the whole batch's: they go with its last extent.
             is_last = number == len(runs) - 1
             metadata, lineage = (entry.metadata, entry.lineage) if is_last else ({}, None)
-            extents.append(encode_extent(self._log.spec.uuid, name, number, first, run, metadata, lineage))
+            extents.append(encode_extent(self._log.spec.uuid, name, number, first, run, metadata, lineage, is_sealed))
             first += len(run)
         return extents
 
