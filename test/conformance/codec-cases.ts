@@ -15,6 +15,7 @@ import {
   type NamespaceSpec,
   openingIntentKey,
   sealJson,
+  sealSlices,
 } from "../../src/format/index.js";
 import type { ConformanceCase } from "./case-runner.js";
 
@@ -273,7 +274,17 @@ function batchCases(): ConformanceCase[] {
     damaged[at] = (damaged[at] as number) ^ 4;
     return make(`a flipped bit at ${at}`, damaged);
   });
+  const long = Array.from({ length: 3 }, (_, i) => ({
+    bytes: Buffer.alloc(4_096, i + 1),
+    rawLength: 4_096,
+    encoding: 0,
+  }));
+  const sealed = sealSlices(uuid, name, long);
+  const uniform = encodeExtent(uuid, name, { extent: 0, firstCell: 0 }, sealed.slices, metadata);
+  const { cells, size, table, check } = uniform.entry;
+  const strided = [...d.slice(0, 6), [[cells, size, table, check]], -1, sealed.stride];
   return [
+    make("sealed slices of one length", Buffer.concat(uniform.body), strided),
     make("whole", bytes),
     make("cut short", bytes.subarray(0, bytes.length - 1)),
     make("another seq", bytes, ["p", 1, "0123456789ab", 5, 7, 2, d[6]]),
@@ -424,6 +435,15 @@ function intentCases(): ConformanceCase[] {
     ),
     "a field left out that need not be": named("p-1-0-0123456789ab0-7-2.249.121.5_2.249..6"),
     "nothing between two bars": named("p-1-0-0123456789ab0-7-2.249.121.5__...6"),
+    "sealed slices of one length": batchIntents(
+      uuid,
+      run.map((one) => ({ ...one, stride: 60 })),
+    ).keys[0] as string,
+    "another length in the next": named("p-1-0-0123456789ab0-7-2.249.121.5s60_...6s61_...7_...8s"),
+    "a stride as before, and none before": named("p-1-0-0123456789ab0-7-2.249.121.5_...6s"),
+    "a stride in the middle": named("p-1-0-0123456789ab0-7-2.249.121.5s60-2.249.121.5"),
+    "a stride shorter than a seal": named("p-1-0-0123456789ab0-7-2.249.121.5s8"),
+    "a stride with a leading zero": named("p-1-0-0123456789ab0-7-2.249.121.5s060"),
     "an opening": opening,
     "another checksum": `${key.slice(0, -1)}${key.endsWith("0") ? "1" : "0"}`,
     "nothing like one": "intent/0/hello",
