@@ -31,11 +31,11 @@ from memory_store import MemoryStore, at
 ROOT = Path(__file__).parents[2]
 
 
-def filled(store: MemoryStore, batches: int = 10, size: int = 10, rows: int = 2, close: bool = True) -> Namespace:
+def filled(store: MemoryStore, batches: int = 10, size: int = 10, rows: int = 2, close: bool = True, grows: int = 0) -> Namespace:
     namespace = create_namespace("memory:test", rows=rows, store=store)
     with namespace.producer("p") as p:
         for i in range(batches):
-            p.append([f"{i}.{r} ".encode() * size for r in range(rows)])
+            p.append([f"{i}.{r} ".encode() * (size + grows * r) for r in range(rows)])
     if close:
         namespace.close()
     return namespace
@@ -218,7 +218,7 @@ class Reading(unittest.TestCase):
             self.assertEqual((thread.is_alive(), seen), (False, list(range(150))))
 
     def test_what_comes_from_a_disk_is_asked_for_before_it_is_read_and_nothing_else_is(self) -> None:
-        for slice_bytes, rows, hints_each in ((1_000, 2, 1), (200_000, 4, 2)):
+        for slice_bytes, rows, hints_each in ((1_000, 2, 1), (200_000, 4, 1)):
             asked: dict[Any, list[tuple[int, int]]] = {}
             unasked, hints = [0], [0]
             hint, read = OpenFile.hint, OpenFile.read
@@ -254,7 +254,7 @@ class Reading(unittest.TestCase):
     def test_a_read_that_hangs_is_sent_again_within_the_budget_and_its_share_is_made_once(self) -> None:
         for hang_at in (0, 1):  # a slice, then a slice table
             store = MemoryStore()
-            namespace = filled(store, 100, size=300_000)
+            namespace = filled(store, 100, size=300_000, grows=hang_at)  # slices of one length need no table
             original, hung, released = store.get_range, [], threading.Event()
 
             def get_range(key: str, start: int, length: int) -> bytes | None:

@@ -46,7 +46,7 @@ export function decodeSlice(stored: Uint8Array, where: string, entry: SliceEntry
   const encoding = sliceEncodings[entry.encoding];
   if (encoding === "none" || encoding === "sealed") {
     const length = stored.length - (encoding === "none" ? 0 : sealBytes);
-    if (length === entry.rawLength) return stored.subarray(0, length);
+    if (length === entry.rawLength) return encoding === "none" ? stored : stored.subarray(0, length);
     return corrupt(where, `a slice has ${length} bytes, expected ${entry.rawLength}`, { offset: entry.offset });
   }
   if (encoding !== "zstd" || !platform.zstdDecompressSync)
