@@ -36,7 +36,7 @@ _AT_ONCE_SAMPLES = 16
 _AT_ONCE_LONG_S = 0.0005
 _OPENED_MAX = 8
 #: How often it is looked where reads come from.
-_LOOK_REQUESTS = 32
+_LOOK_REQUESTS = 16
 
 
 class Slice(NamedTuple):
