@@ -41,7 +41,10 @@ interface Log {
 interface Reading {
   bytesWanted: number;
   bytesRead: number;
+  /** While shares were read. */
   requests: number;
+  /** Before the first share: finding the head, once a run and rank. */
+  openRequests: number;
   slices: number;
   readonly ms: number[];
   readonly bareMs: number[];
@@ -87,7 +90,7 @@ function check(bytes: Uint8Array | undefined, place: Place): void {
     throw new Error(`${place.key} at ${place.offset} did not give the bytes that were written there.`);
 }
 
-const newReading = (): Reading => ({ bytesWanted: 0, bytesRead: 0, requests: 0, slices: 0, ms: [], bareMs: [] });
+const newReading = (): Reading => ({ bytesWanted: 0, bytesRead: 0, requests: 0, openRequests: 0, slices: 0, ms: [], bareMs: [] });
 
 /** One rank's whole run through the log with the real consumer; a bare read of the same slice before or after each share. */
 async function readTargeted(log: Log, rank: number, reading: Reading): Promise<void> {
@@ -106,6 +109,7 @@ async function readTargeted(log: Log, rank: number, reading: Reading): Promise<v
       check(await timed(reading.bareMs, () => bare.getRange(place.key, place.offset, place.length)), place);
     }
   };
+  const opened = namespace.metrics.value("batchweave_store_requests_total");
   if (rank % 2 === 0) await readBare();
   for (const step of log.places) {
     const { value: share } = await timed(reading.ms, () => consumer.next());
@@ -113,7 +117,8 @@ async function readTargeted(log: Log, rank: number, reading: Reading): Promise<v
   }
   await consumer.return();
   if (rank % 2 === 1) await readBare();
-  reading.requests += namespace.metrics.value("batchweave_store_requests_total");
+  reading.openRequests += opened;
+  reading.requests += namespace.metrics.value("batchweave_store_requests_total") - opened;
   reading.bytesRead += namespace.metrics.value("batchweave_store_received_bytes_total");
   reading.slices += log.steps;
   reading.bytesWanted += log.steps * log.sliceBytes;
@@ -152,6 +157,7 @@ function tell(report: Report, mode: "targeted" | "dense", log: Log, reading: Rea
       sliceBytes: log.sliceBytes,
       amplification: reading.bytesRead / reading.bytesWanted,
       requestsPerSlice: reading.requests / reading.slices,
+      openRequests: reading.openRequests / log.ranks,
       p50Ratio: median(reading.ms) / median(reading.bareMs),
       p95Ratio: quantile(reading.ms, 0.95) / quantile(reading.bareMs, 0.95),
     },

@@ -55,7 +55,10 @@ export class Upload {
   /** Takes slices that are all in memory, and refuses what cannot be stored. */
   hold(slices: readonly Uint8Array[]): void {
     const encoded = slices.map((slice) => encodeSlice(slice, this.#content.encoding));
-    const { slices: stored, stride } = sealSlices(this.#log.spec.uuid, this.#name(), encoded);
+    const { uuid, format } = this.#log.spec;
+    // Readers of format 1 do not know sealed slices.
+    const { slices: stored, stride } =
+      format === 1 ? { slices: encoded, stride: undefined } : sealSlices(uuid, this.#name(), encoded);
     this.#stride = stride;
     const runs = splitRuns(stored, this.#extentBytesMax);
     assertExtentCount(runs.length);

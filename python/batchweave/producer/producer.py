@@ -264,7 +264,8 @@ class Producer:
         if len(runs) > EXTENTS_MAX:
             raise BatchWeaveError("LIMIT", f"A batch can have {EXTENTS_MAX} extents. Raise extent_bytes_max.", {})
         name = [self.id, self.epoch, self._holder.incarnation, entry.ticket.seq]
-        entry.stride = stride_for(entry.slices, SLICE_BYTES_MAX)
+        # Readers of format 1 do not know sealed slices.
+        entry.stride = stride_for(entry.slices, SLICE_BYTES_MAX) if self._log.spec.format > 1 else None
         is_sealed = entry.stride is not None
         extents = []
         first = 0
