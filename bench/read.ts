@@ -90,7 +90,15 @@ function check(bytes: Uint8Array | undefined, place: Place): void {
     throw new Error(`${place.key} at ${place.offset} did not give the bytes that were written there.`);
 }
 
-const newReading = (): Reading => ({ bytesWanted: 0, bytesRead: 0, requests: 0, openRequests: 0, slices: 0, ms: [], bareMs: [] });
+const newReading = (): Reading => ({
+  bytesWanted: 0,
+  bytesRead: 0,
+  requests: 0,
+  openRequests: 0,
+  slices: 0,
+  ms: [],
+  bareMs: [],
+});
 
 /** One rank's whole run through the log with the real consumer; a bare read of the same slice before or after each share. */
 async function readTargeted(log: Log, rank: number, reading: Reading): Promise<void> {
