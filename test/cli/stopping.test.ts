@@ -12,6 +12,9 @@ import { sealJson } from "../../src/format/index.js";
 import { root } from "../source-tree.js";
 import { buildIfStale, must, type Running, start, Workspace } from "./command-line.js";
 
+/** The process allows itself 1.7 s. A loaded machine takes its time to deliver a signal and to tell of an exit. */
+const endMsMax = 5_000;
+
 const space = new Workspace();
 let server: Server;
 const asked = new Map<string, () => void>();
@@ -101,7 +104,7 @@ test.each(Object.keys(lines))(
     expect(early).toBeUndefined();
     const { status, ms } = await stop(running);
     expect(status).toBe(143);
-    expect(ms).toBeLessThan(2_000);
+    expect(ms).toBeLessThan(endMsMax);
   },
   30_000,
 );
@@ -110,8 +113,8 @@ test("verify of a log that claims 2^53 steps ends on its own, quickly, and says 
   const uri = space.uri("absurd");
   await must("create", uri, "--rows", "1");
   await must("produce", uri, "--id", "p", "--batches", "3", "--bytes", "10");
-  const { version } = (await must("info", uri, "--json")).lines[0] as { version: number };
-  const path = space.path("absurd", "manifest", `${String(version).padStart(20, "0")}.json`);
+  const manifests = Object.keys(space.snapshot("absurd")).filter((file) => /\/manifest\/\d{20}\.json$/.test(file));
+  const path = manifests.sort().at(-1) as string;
   const { format: _, kind: __, namespace, crc32: ___, ...fields } = JSON.parse(readFileSync(path, "utf8"));
   const at = Number.MAX_SAFE_INTEGER - (Number.MAX_SAFE_INTEGER % 64) - 64;
   writeFileSync(
@@ -131,5 +134,5 @@ test("demo ends in the middle of its story, and its processes with it", async ()
   await new Promise((resolve) => running.child.stderr?.once("data", resolve));
   const { status, ms } = await stop(running);
   expect(status).toBe(143);
-  expect(ms).toBeLessThan(2_000);
+  expect(ms).toBeLessThan(endMsMax);
 }, 30_000);
