@@ -6,7 +6,7 @@
 import { appendFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { openNamespace, systemEnv } from "../../src/index.js";
+import { createNamespace, openNamespace, systemEnv } from "../../src/index.js";
 import {
   auditPipeline,
   definePipeline,
@@ -149,6 +149,25 @@ test("a shard that has changed is refused at a restart, with a way out: lines ap
     change(join(folder, "web-000.jsonl"));
     expect(await failure(runPipeline(pipeline, fast)), name).toMatch(
       /source web is not what it was \(shards, their sizes or contents.*new goes into a source of its own.*fork the log/,
+    );
+  }
+});
+
+test("a log of an earlier version, which dealt single samples, is refused in a sentence", async () => {
+  const folder = dataFolder();
+  writeJsonl(folder, "web", [60, 90]);
+  const point = { v: 1, pipeline: 7, seq: 1, lane: [0, 1], at: 1, positions: [[1, 0, 0, null, 1]], owed: 0, debt: 0 };
+  for (const [id, namespace] of [
+    ["p0", { order: "commit" }],
+    ["lane-0", { order: "lanes", lanes: 1 }],
+  ] as const) {
+    const target = { uri: `memory:layout-${count++}`, grid: { rows: 2, chunks: 1 }, ...namespace };
+    const ns = await createNamespace(target.uri, target);
+    await using producer = await ns.producer({ id, cadence: { kind: "interval", intervalMs: 5 } });
+    await producer.append([new Uint8Array(1), new Uint8Array(1)], { resumePoint: point });
+    await producer.close();
+    expect(await failure(runPipeline(build(folder, { namespace: target }), fast))).toMatch(
+      /earlier version.*Finish this log with that version, or begin a new namespace/,
     );
   }
 });

@@ -37,6 +37,10 @@ class PlainLines implements ShardReader {
     this.#ahead = new ReadAhead(bytes);
   }
 
+  get heldBytes(): number {
+    return this.#ahead.heldBytes;
+  }
+
   /** A place is the byte at which a line begins; so is the id of a sample. A line belongs to the part in which it begins. */
   async read(
     place: ShardPlace | undefined,

@@ -135,6 +135,10 @@ export class ReadAhead {
     this.#start = start;
   }
 
+  get heldBytes(): number {
+    return this.#held.length;
+  }
+
   get stepBytes(): number {
     return this.#stepBytes;
   }

@@ -10,9 +10,9 @@ import type { ResolvedSource } from "./source.js";
 
 /** Limits of a {@link ShardPool}. */
 export interface ShardPoolSettings {
-  /** Shards open at a time at most. Default 32. */
+  /** Shards open at a time at most. Default 512: one that is closed and opened again reads its footer and what it had read ahead once more. */
   readonly openShardsMax?: number | undefined;
-  /** Bytes of windows and row groups kept at most (the one in use is always kept). Default 256 MiB. */
+  /** Bytes of windows, row groups and what was read ahead, kept at most (what is in use is always kept). Default 256 MiB. */
   readonly windowBytesMax?: number | undefined;
 }
 
@@ -52,7 +52,7 @@ export class ShardPool implements AsyncDisposable {
   ) {
     this.#access = access;
     this.#onRead = onRead;
-    this.#openShardsMax = settings.openShardsMax ?? 32;
+    this.#openShardsMax = settings.openShardsMax ?? 512;
     this.#windowBytesMax = settings.windowBytesMax ?? poolBytesDefault;
   }
 

@@ -41,6 +41,10 @@ class TarReader implements ShardReader {
     this.#ahead = new ReadAhead(bytes, 1_048_576);
   }
 
+  get heldBytes(): number {
+    return this.#ahead.heldBytes;
+  }
+
   /** A place is the byte of a header. The id of a sample is its key. */
   async read(
     place: ShardPlace | undefined,
