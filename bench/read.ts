@@ -165,11 +165,14 @@ function tell(report: Report, mode: "targeted" | "dense", log: Log, reading: Rea
       sliceBytes: log.sliceBytes,
       amplification: reading.bytesRead / reading.bytesWanted,
       requestsPerSlice: reading.requests / reading.slices,
-      openRequests: reading.openRequests / log.ranks,
       p50Ratio: median(reading.ms) / median(reading.bareMs),
       p95Ratio: quantile(reading.ms, 0.95) / quantile(reading.bareMs, 0.95),
     },
-    { p50Ms: median(reading.ms), bareP50Ms: median(reading.bareMs) },
+    {
+      openRequests: reading.openRequests / log.ranks,
+      p50Ms: median(reading.ms),
+      bareP50Ms: median(reading.bareMs),
+    },
   );
 }
 
