@@ -47,7 +47,7 @@ def pace_of(round_trip: float) -> Pace:
         confirm=times(140, 0.25, 10),
         look=times(0.7, 0.005, 0.05),
         window=times(7, 0.01, 0.5),
-        interval_min=times(1.4, 0.01, 0.1),
+        interval_min=times(1.4, 0.025, 0.1),
         interval_max=times(2.7, 0.025, 0.2),
         idle_max=times(14, 0.05, 1),
         alone_interval=times(2.7, 0.02, 0.2),

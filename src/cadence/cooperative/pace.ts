@@ -49,7 +49,7 @@ export function paceOf(roundTripMs: number): Pace {
     smallPoolConfirmMs: times(r, 28, 50, 2_100),
     lookMs: times(r, 0.7, 5, 50),
     windowMs: times(r, 7, 10, 500),
-    intervalMsMin: times(r, 1.4, 10, 100),
+    intervalMsMin: times(r, 1.4, 25, 100),
     intervalMsMax: times(r, 9.2, 25, 690),
     idleMsMax: times(r, 14, 50, 1_000),
     aloneIntervalMs: times(r, 2.7, 20, 200),
