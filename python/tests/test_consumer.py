@@ -116,8 +116,9 @@ class Reading(unittest.TestCase):
         d = namespace.log.head.jump().tail["batches"][4]
         from batchweave.format.keys import batch_key
 
-        key = at(namespace, batch_key(d, 0))
-        store.objects[key] = b"X" + store.objects[key][1:]
+        key = batch_key(d, 0)
+        stored = at(namespace, key)
+        store.objects[stored] = b"X" + store.objects[stored][1:]
         with namespace.consumer({"dp": 2}, 0, environment={}) as consumer:
             for _ in range(4):
                 next(consumer)
