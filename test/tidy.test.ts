@@ -1,5 +1,5 @@
 /**
- * Property: the shape of the code is the one that DESIGN and STYLE describe. Rooms import one way and through doors,
+ * Property: the code has the shape that ARCHITECTURE.md describes. Rooms import one way and through doors,
  * time and chance are never ambient, no file is dead, names and lengths keep to the rules, the table of errors is used
  * and documented. Method: parse every file and look; each rule is also shown to find a violation made up for it.
  */

@@ -1,4 +1,4 @@
-"""Property: a commit is concluded only from verified state, whatever the store answers; hazards of HAZARDS.md by number.
+"""Property: a commit is concluded only from verified state, whatever the store answers; hazards of docs/hazards.md by number.
 
 Method: a store in memory whose answers a test can bend; producers, openers and checkpoints on it.
 """

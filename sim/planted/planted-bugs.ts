@@ -49,14 +49,14 @@ const fencing: readonly PlantedBug[] = [
   ),
   bug(
     "FENCED taken for committed",
-    "DESIGN 4.4",
+    "FORMAT 15",
     producer,
     "entry.reject(error);",
     "entry.resolve({ seq: entry.upload.seq, version: Number.MAX_SAFE_INTEGER });",
   ),
   bug(
     "acknowledged by seq alone, whoever holds the id",
-    "DESIGN 4.4",
+    "FORMAT 15",
     producer,
     "if (!state || !holds(state, this.#holder))",
     "if (!state)",
@@ -146,7 +146,7 @@ const commits: readonly PlantedBug[] = [
   ),
   bug(
     "a conflicting commit is not staged again",
-    "DESIGN 4.1",
+    "FORMAT 15",
     commit,
     "let base = looked ? await this.#head.jump({ signal }) : (options.from ?? (await this.#head.newest({ signal })));",
     "let base = (options.from ?? (change.kept ??= await this.#head.newest({ signal })));",
@@ -273,7 +273,7 @@ const reclaiming: readonly PlantedBug[] = [
   ),
   {
     name: "the boundary covers the head",
-    hazard: "DESIGN 4",
+    hazard: "FORMAT 9",
     edits: [
       {
         file: reclaim,
@@ -307,19 +307,19 @@ const reclaiming: readonly PlantedBug[] = [
   bug("a checkpoint below the trim is accepted", 28, stageCheckpoint, "if (row < draft.trim * rows) {", "if (false) {"),
   bug(
     "keepLast drops the newest checkpoints",
-    "DESIGN 7",
+    "design 0006",
     stageCheckpoint,
     "const dropped = newestFirst(live)\n        .slice(keep)",
     "const dropped = newestFirst(live)\n        .slice(0, Math.max(0, live.size - keep))",
   ),
   bug(
     "keepLast goes by rows: after a rollback the abandoned checkpoints stay",
-    "DESIGN 7",
+    "design 0006",
     stageCheckpoint,
     "y.at - x.at || y.row - x.row",
     "y.row - x.row",
   ),
-  bug("keepLast keeps one too few", "DESIGN 7", stageCheckpoint, ".slice(keep)", ".slice(Math.max(1, keep - 1))"),
+  bug("keepLast keeps one too few", "design 0006", stageCheckpoint, ".slice(keep)", ".slice(Math.max(1, keep - 1))"),
   {
     name: "orphans go by age, not by the committed cutoff",
     hazard: 44,

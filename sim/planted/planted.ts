@@ -21,7 +21,7 @@ export interface Edit {
 /** One safety check and how to take it out. */
 export interface PlantedBug {
   readonly name: string;
-  /** Number in HAZARDS.md, or a word for what it breaks. */
+  /** Number in docs/hazards.md, or a word for what it breaks. */
   readonly hazard: number | string;
   /** What is changed; more than one edit where a second check would hide that the first is gone. */
   readonly edits: readonly Edit[];

@@ -1,4 +1,4 @@
-/** One scenario per hazard of HAZARDS.md that a simulation can bring about by itself: little else happens, and that much of it. */
+/** One scenario per hazard of docs/hazards.md that a simulation can bring about by itself: little else happens, and that much of it. */
 
 import type { WeaveSettings } from "../actors/weave-settings.js";
 import type { Scenario } from "./scenario.js";

@@ -117,13 +117,13 @@ export function normalScore(p: number): number {
   return top / bottom;
 }
 
-/** About 0.1 % of 1 to 5 s, and a rare request that is never answered: HAZARDS.md, "Stores". */
+/** About 0.1 % of 1 to 5 s, and a rare request that is never answered. */
 const measuredTail = { tailRate: 0.001, tailMs: [1000, 5000], silentRate: 0.00001 } as const;
 
 /** Name of a ready-made model. */
 export type LatencyName = "constant" | "wide" | "s3" | "express";
 
-/** The models by name. GET and PUT of S3 are measured (HAZARDS.md); LIST is taken to be as fast as GET, DELETE as PUT. */
+/** The models by name. GET and PUT of S3 are measured; LIST is taken to be as fast as GET, DELETE as PUT. */
 export const latencyModels: Readonly<Record<LatencyName, LatencyModel>> = {
   /** For tests that want round numbers: 10 ms for everything. */
   constant: latencyModel({ name: "constant", read: constant(10), write: constant(10) }),

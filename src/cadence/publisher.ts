@@ -63,7 +63,7 @@ const pools = new WeakMap<Manifest, number>();
 /**
  * N, the producers that share the pace: those that have not closed and committed within the last 3 N versions, N being how many they are (the smallest such
  * number). A fixed number of versions is many rounds of a small pool, which would take itself for the large one it was for hours, and less than one of a very
- * large pool, which would take itself for a smaller one. docs/design/0004-cooperative-commit.md says why 3. Counted once per manifest.
+ * large pool, which would take itself for a smaller one. docs/design/0003-cooperative-commit.md says why 3. Counted once per manifest.
  */
 export function poolProducers(manifest: Manifest): number {
   let pool = pools.get(manifest);

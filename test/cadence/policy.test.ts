@@ -1,5 +1,5 @@
 /**
- * Properties: DAC's gap is the smallest that keeps both budgets (conflict and duty), exactly as in DESIGN section 5; the baselines do what
+ * Properties: DAC's gap is the smallest that keeps both budgets (conflict and duty), as docs/design/0003 gives it; the baselines do what
  * the paper says; N counts the pool as it is: recency in versions, in proportion to its size, not every id that ever lived.
  */
 import fc from "fast-check";

@@ -1,6 +1,6 @@
 /**
  * HTTP/1.1 to one server, by undici: kept-alive connections within a limit, timeouts, an abort, and an honest account of a failure: whether the server may have
- * seen the request. Nothing is sent twice and no redirect is followed (docs/design/0011-s3-connections.md).
+ * seen the request. Nothing is sent twice and no redirect is followed (docs/design/0005-s3-requests.md).
  */
 import type { Socket } from "node:net";
 import { createSecureContext } from "node:tls";

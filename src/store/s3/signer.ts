@@ -1,6 +1,6 @@
 /**
  * AWS Signature Version 4, by hand. AWS's own signer costs more than all the rest of a request: less by its 37 microseconds than by what it
- * leaves to the garbage collector between large buffers (docs/design/0005-s3-signing.md has the figures). The tests compare with AWS's signer, request by
+ * leaves to the garbage collector between large buffers (docs/design/0005-s3-requests.md has the figures). The tests compare with AWS's signer, request by
  * request. Credentials do come from AWS's own package, loaded when the environment does not simply hold them.
  */
 import { createHash, createHmac } from "node:crypto";
