@@ -1,9 +1,9 @@
 /**
  * Property: the code has the shape that ARCHITECTURE.md describes. Rooms import one way and through doors,
  * time and chance are never ambient, no file is dead, names and lengths keep to the rules, the table of errors is used
- * and documented. Method: parse every file and look; each rule is also shown to find a violation made up for it.
+ * and documented, design pages are numbered. Method: parse every file and look; each rule is also shown to find a violation made up for it.
  */
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { errorCodes } from "../src/errors.js";
@@ -394,6 +394,28 @@ describe("errors", () => {
     const text = `if (isBatchWeaveError(e, "FENCED") || e.code === "CLOSED") throw new BatchWeaveError(a ? "LIMIT" : b, m);
       type Code = "CORRUPT"; const code = "STORE_FULL";`;
     expect(codesThrown(parseText("src/log/a.ts", text))).toEqual(["LIMIT", "STORE_FULL"]);
+  });
+});
+
+describe("design pages", () => {
+  const pages = readdirSync(join(root, "docs/design")).filter((name) => /^\d/.test(name));
+
+  test("are numbered without gaps and without doubles, and carry their number in the title", () => {
+    const numbers = pages.map((_, index) => String(index + 1).padStart(4, "0"));
+    expect(pages.map((name) => name.slice(0, 4))).toEqual(numbers);
+    expect(pages.filter((name) => !readText(`docs/design/${name}`).startsWith(`# ${name.slice(0, 4)} `))).toEqual([]);
+  });
+
+  test("that a file names are there", () => {
+    const texts = [
+      ...["src", "sim", "bench", "test", "docs", "python"].flatMap((dir) => listFiles(dir, [".ts", ".md", ".py"])),
+    ];
+    const dead = ["ARCHITECTURE.md", "FORMAT.md", "README.md", ...texts].flatMap((path) =>
+      [...readText(path).matchAll(/design\/(\d{4}[\w-]*)/g)]
+        .filter(([, page]) => !pages.some((name) => name === `${page}.md` || name.startsWith(`${page}-`)))
+        .map(([text]) => `${path}: ${text}`),
+    );
+    expect(dead).toEqual([]);
   });
 });
 
