@@ -122,6 +122,7 @@ for (let turn = state.runs; performance.now() < endMs && !isStopped; turn++) {
   console.log(`${state.runs} runs, ${state.seeds} seeds, ${state.failures} failed; last: ${kind.name} from ${seed}`);
 }
 const found = readdirSync(join(values.folder, "found"));
+if (state.runs === 0) console.log("Not one run came to its end in that time: give it more hours.");
 console.log(`${state.runs - state.failures} passed, ${state.failures} failed`);
 for (const name of found) console.log(`found/${name}`);
-process.exitCode = state.failures > 0 ? 1 : 0;
+process.exitCode = state.failures > 0 || state.runs === 0 ? 1 : 0;
