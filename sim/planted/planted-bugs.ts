@@ -287,8 +287,8 @@ const reclaiming: readonly PlantedBug[] = [
     "a marker that somebody else wrote counts as one's own",
     38,
     boundaryChain,
-    'if (outcome === "unknown")\n                await env',
-    'if (outcome !== "unknown")\n                return upTo;\n            if (outcome === "unknown")\n                await env',
+    "another marker may have this number.\n",
+    'another marker may have this number.\n            if (outcome !== "unknown")\n                return upTo;\n',
   ),
   bug(
     "the trim passes live checkpoints",
