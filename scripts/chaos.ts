@@ -4,7 +4,8 @@
  * processes that fight for one producer id, four ranks that register checkpoints, two eager reclaimers. Most kills are aimed at a phase (the
  * process sends itself SIGKILL somewhere in it), the others come from outside at a random moment; where each really hit is read from a file
  * that the victim wrote synchronously. Afterwards the log is verified, and what everybody saw and acknowledged must be one history.
- * `--python` runs `chaos-python.mjs` instead: producers of both languages on one namespace. `--recreate` runs `chaos-recreate.ts`: the namespace
+ * `--python` runs `chaos-python.mjs` instead: producers of both languages on one namespace; with `--oracle`, on a simulated store with faults that
+ * judges every write (`chaos-oracle.ts`). `--recreate` runs `chaos-recreate.ts`: the namespace
  * is deleted and made again under everybody.
  */
 import { spawnSync } from "node:child_process";
@@ -17,6 +18,7 @@ import { createNamespace, makeCursor } from "../src/index.js";
 import { chaosGrid } from "./chaos-content.js";
 import { type Death, Fleet, type Role, roles } from "./chaos-fleet.js";
 import { judge, judgeCheckpoints } from "./chaos-judge.js";
+import { runOracle, runOraclePlanted } from "./chaos-oracle.js";
 import { type Phase, phases } from "./chaos-phase.js";
 import { recreate } from "./chaos-recreate.js";
 import { openChaosStore } from "./chaos-store.js";
@@ -38,6 +40,9 @@ const { values } = parseArgs({
     store: { type: "string", default: "file" },
     faults: { type: "boolean", default: false },
     python: { type: "boolean", default: false },
+    oracle: { type: "boolean", default: false },
+    planted: { type: "boolean", default: false },
+    "rough-ms": { type: "string", default: "12000" },
     recreate: { type: "boolean", default: false },
     seed: { type: "string", default: String(Date.now() % 1_000_000) },
     json: { type: "boolean", default: false },
@@ -48,8 +53,23 @@ const { values } = parseArgs({
 if (values.help) {
   console.log("npm run chaos -- [--rounds 100] [--store file|s3|moto] [--faults] [--seed N] [--json] [--keep]");
   console.log("npm run chaos -- --python [--rounds 100] [--seed N]   Python and TypeScript producers on one namespace");
+  console.log("npm run chaos -- --python --oracle [--rounds 100] [--seed N] [--rough-ms 12000] [--json] [--planted]");
+  console.log(
+    "                 Python and TypeScript on a simulated store; --planted: each planted bug within --rounds seeds",
+  );
   console.log("npm run chaos -- --recreate [--rounds 20] [--seed N] [--json]   deleted and made again under everybody");
   process.exit(0);
+}
+if (values.python && values.oracle) {
+  const command = {
+    root: fileURLToPath(new URL("../..", import.meta.url)),
+    rounds: Number(values.rounds),
+    seed: Number(values.seed),
+    roughMs: Number(values["rough-ms"]),
+    json: values.json,
+  };
+  // Requests may still be under way that nobody waits for.
+  process.exit(values.planted ? await runOraclePlanted(command) : await runOracle(command));
 }
 if (values.python) {
   if (values.store !== "file" || values.faults || values.json || values.keep) {
