@@ -1,5 +1,5 @@
 /**
- * `npm run mutate [-- --count 150] [--seed 1] [--only typescript|python] [--rooms log,cadence] [--json]`: how many small defects the tests would notice.
+ * `npm run mutate [-- --count 150] [--seed 1] [--only typescript|python] [--rooms log,cadence] [--python PATH] [--json]`: how many small defects the tests would notice.
  *
  * Property: a test suite that proves something fails when the code is changed. Method: a seeded sample of mutants (docs/design/0008), each
  * tried in a copy of the tree. Those that cannot be noticed, because they change nothing that is promised, are listed with reasons in equivalent.json.
@@ -22,6 +22,7 @@ const { values } = parseArgs({
     count: { type: "string", default: "150" },
     seed: { type: "string", default: "1" },
     only: { type: "string" },
+    python: { type: "string", default: "python3" },
     rooms: { type: "string", default: rooms.join(",") },
     json: { type: "boolean", default: false },
   },
@@ -40,7 +41,7 @@ function allMutants(language: string): Mutant[] {
       .filter((file) => !file.endsWith("/index.ts"))
       .flatMap((file) => mutantsOf(file, readFileSync(join(root, file), "utf8")));
   const files = tracked.filter(isIn("python/batchweave", ".py"));
-  const { stdout } = spawnSync("python3", ["mutate/python_mutants.py", ...files], {
+  const { stdout } = spawnSync(values.python, ["mutate/python_mutants.py", ...files], {
     cwd: root,
     encoding: "utf8",
     maxBuffer: 1 << 28,
@@ -68,34 +69,35 @@ async function score(language: string): Promise<number> {
   const all = allMutants(language);
   const sample = sampleOf(all, Number(values.count), language);
   using tree = new TrialTree(root, tracked);
-  const broken = await tree.try(undefined, stagesOf(language === "python" ? "x.py" : "src/log/x.ts"));
-  if (broken !== undefined) throw new Error(`Without any mutant, ${broken} fails already: nothing can be measured.`);
   const verdicts: Verdict[] = [];
   for (const [i, mutant] of sample.entries()) {
     if (known.has(keyOf(mutant))) continue;
-    const caughtBy = await tree.try(mutant, stagesOf(mutant.file));
-    verdicts.push({ mutant, caughtBy });
-    process.stderr.write(
-      `${i + 1}/${sample.length} ${caughtBy ?? "SURVIVED"}: ${mutant.file}:${mutant.line} ${mutant.what}\n`,
-    );
+    const caught = await tree.try(mutant, stagesOf(mutant.file, tracked, values.python));
+    verdicts.push({ mutant, caught });
+    const how = caught ? `${caught.stage}${caught.isTimeout ? " (timeout)" : ""}, ${caught.proof}` : "SURVIVED";
+    process.stderr.write(`${i + 1}/${sample.length} ${mutant.file}:${mutant.line} ${mutant.what}: ${how}\n`);
   }
-  const survivors = verdicts.filter(({ caughtBy }) => caughtBy === undefined).map(({ mutant }) => mutant);
+  const survivors = verdicts.filter(({ caught }) => caught === undefined).map(({ mutant }) => mutant);
+  const timeouts = verdicts.filter(({ caught }) => caught?.isTimeout).length;
   const caught = verdicts.length - survivors.length;
   const share = verdicts.length === 0 ? 0 : caught / verdicts.length;
   const equivalent = sample.length - verdicts.length;
   const row = {
     bench: "mutate",
     language,
+    seed: Number(values.seed),
     mutants: all.length,
     tried: sample.length,
     equivalent,
     caught,
+    timeouts,
     score: Number(share.toFixed(3)),
+    survivors: survivors.map((mutant) => keyOf(mutant)),
   };
   if (values.json) process.stdout.write(`${JSON.stringify(row)}\n`);
   else {
     process.stdout.write(
-      `${language}: ${caught} of ${verdicts.length} caught (${(100 * share).toFixed(1)} %), ${equivalent} known to be equivalent, of ${all.length} possible\n`,
+      `${language}: ${caught} of ${verdicts.length} caught (${(100 * share).toFixed(1)} %), ${timeouts} of them by the clock, ${equivalent} known to be equivalent, of ${all.length} possible\n`,
     );
     for (const mutant of survivors)
       process.stdout.write(`  survived: ${mutant.file}:${mutant.line} ${mutant.what}: ${mutant.source}\n`);

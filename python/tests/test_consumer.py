@@ -125,7 +125,7 @@ class Reading(unittest.TestCase):
             with self.assertRaises(BatchWeaveError) as caught:
                 next(consumer)
         self.assertEqual(caught.exception.code, "CORRUPT")
-        self.assertEqual(caught.exception.details["key"], key)
+        self.assertTrue(key.endswith(caught.exception.details["key"]), caught.exception.details)
         self.assertEqual(caught.exception.details["offset"], 0)
 
     def test_bytes_damaged_on_the_way_are_read_again(self) -> None:
