@@ -1,13 +1,14 @@
 /**
  * Properties of the mutants: each is one change that still parses, types and messages are left alone, and the same text gives the same list, in both
- * languages. Method: small programs, and every file of the rooms that `npm run mutate` tries.
+ * languages; a mutant meets tests that exist and pass without it. Method: small programs, every file of the rooms that `npm run mutate` tries, small stages.
  */
 import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseSync } from "vite";
 import { expect, test } from "vitest";
 import { applyMutant, keyOf, type Mutant, mutantsOf } from "../mutate/mutants.js";
+import { stagesOf, TrialTree } from "../mutate/trial.js";
 import { listFiles, root } from "./source-tree.js";
 
 const whats = (mutants: readonly Mutant[]): string[] => mutants.map(({ line, what }) => `${line} ${what}`);
@@ -72,6 +73,34 @@ test("Python's mutants of the log's room compile", () => {
   const check = "import ast, json, sys\nfor text in json.load(sys.stdin): ast.parse(text)";
   const run = spawnSync("python3", ["-c", check], { input: JSON.stringify(texts), encoding: "utf8" });
   expect(run.stderr).toBe("");
+});
+
+test("every stage runs tests that exist, and a mutant of Python meets every quick test file", () => {
+  const files = listFiles("python/tests", [".py"]);
+  for (const room of ["format", "log", "cadence", "producer", "consumer", "lifecycle", "store"]) {
+    const paths = stagesOf(`src/${room}/x.ts`, [], "").flatMap(({ args }) => args.filter((a) => a.startsWith("test/")));
+    expect(paths.length).toBeGreaterThan(1);
+    for (const path of paths) expect(existsSync(join(root, path)), path).toBe(true);
+    const modules = stagesOf(`python/batchweave/${room}/x.py`, files, "python3").flatMap(({ args }) => args.slice(3));
+    for (const module of modules) expect(files).toContain(`python/tests/${module}.py`);
+    expect(new Set(modules).size).toBe(modules.length);
+    expect(modules.length).toBeGreaterThan(files.filter((file) => file.includes("/test_")).length - 5);
+  }
+});
+
+test("a mutant is caught by a stage that fails with it and passes without it; a stage that fails anyway proves nothing", async () => {
+  using tree = new TrialTree(root, ["mutate/equivalent.json"]);
+  const text = readFileSync(join(root, "mutate/equivalent.json"), "utf8");
+  const mutant = { file: "mutate/equivalent.json", line: 1, what: "", start: 0, end: 0, replacement: " ", source: "" };
+  const stage = (name: string, code: string) => ({ name, command: process.execPath, args: ["-e", code] });
+  const fails = "process.exit(require('fs').readFileSync('mutate/equivalent.json', 'utf8').startsWith(' ') ? 1 : 0)";
+  expect(await tree.try(mutant, [stage("passes", ""), stage("looks", fails)])).toMatchObject({
+    stage: "looks",
+    isTimeout: false,
+  });
+  expect(await tree.try(mutant, [stage("passes", "")])).toBe(undefined);
+  await expect(tree.try(mutant, [stage("broken", "process.exit(1)")])).rejects.toThrow("broken fails already");
+  expect(readFileSync(join(root, "mutate/equivalent.json"), "utf8")).toBe(text);
 });
 
 test("what is known to be equivalent has a reason, and its line still exists", () => {
