@@ -1,6 +1,7 @@
 /** The arguments of `npm run sim`. */
 import { availableParallelism } from "node:os";
 import { parseArgs } from "node:util";
+import type { BuildShape } from "./planted/build-shape.js";
 
 /** What was asked for. */
 export interface SimCommand {
@@ -15,6 +16,8 @@ export interface SimCommand {
   /** File for the whole history as JSON lines; needs `replay`. */
   readonly trace: string | undefined;
   readonly minimize: boolean;
+  /** Sizes of the build, where they are not the scenario's own. */
+  readonly shape: BuildShape | undefined;
   /** Ids of the only faults that may happen; needs `replay`. */
   readonly only: ReadonlySet<string> | undefined;
   readonly workers: number;
@@ -30,6 +33,7 @@ export const usage = `npm run sim -- [options]
   --seeds N         how many seeds (100), from --seed S (1) on
   --replay SEED     one seed in detail; with --trace FILE its whole history as JSON lines,
                     with --minimize the fewest faults with which it still fails, with --only ID,ID nothing but those faults
+  --shape F,A,P     with an index fan-out of F, lanes at most A batches ahead and LIST pages of P keys (64,64,1000 are shipped)
   --planted         every planted bug must be caught; --bug TEXT only those named so
   --workers N       threads (one per core); 0 runs everything in this one
   --once            run each seed once instead of comparing two runs
@@ -50,6 +54,7 @@ export function parseCommand(argv: readonly string[]): SimCommand {
       trace: { type: "string" },
       minimize: { type: "boolean", default: false },
       only: { type: "string" },
+      shape: { type: "string" },
       workers: { type: "string" },
       once: { type: "boolean", default: false },
       "until-failure": { type: "boolean", default: false },
@@ -70,6 +75,7 @@ export function parseCommand(argv: readonly string[]): SimCommand {
     bug: values.bug,
     trace: values.trace,
     minimize: values.minimize,
+    shape: values.shape === undefined ? undefined : parseShape(values.shape),
     only: values.only === undefined ? undefined : new Set(values.only.split(",").filter((id) => id !== "")),
     workers: whole("--workers", values.workers ?? String(availableParallelism()), 0),
     twice: !values.once,
@@ -77,6 +83,13 @@ export function parseCommand(argv: readonly string[]): SimCommand {
     json: values.json,
     list: values.list,
   };
+}
+
+function parseShape(text: string): BuildShape {
+  const [fanout, laneAhead, listPage, ...others] = text.split(",").map((each) => whole("--shape", each, 1));
+  if (fanout === undefined || fanout < 2 || laneAhead === undefined || listPage === undefined || others.length > 0)
+    throw new Error(`--shape takes fan-out (2 or more), lane limit and list page, as in 4,4,3, not "${text}"`);
+  return { fanout, laneAhead, listPage };
 }
 
 function whole(name: string, text: string, least: number): number {

@@ -3,6 +3,7 @@ import { closeSync, openSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseCommand, type SimCommand, usage } from "./command-line.js";
+import { isOwnShape, ownShape, runReshaped, shapeEdits, shippedShape } from "./planted/build-shape.js";
 import { runPlanted, type SoakLine } from "./planted/planted.js";
 import { plantedBugs, toyBugs } from "./planted/planted-bugs.js";
 import { minimizeFaults } from "./scenarios/minimize.js";
@@ -11,12 +12,15 @@ import { runSeed, type SeedResult } from "./scenarios/seed-run.js";
 import { type SoakReport, soak } from "./scenarios/soak.js";
 
 const failuresShownMax = 3;
+const dist = dirname(dirname(fileURLToPath(import.meta.url)));
 
 const say = (text: string): void => console.log(text);
 
 /** The command that shows a seed again, to the event. */
 function replayCommand(scenario: Scenario, seed: number): string {
-  return `npm run sim -- --scenario ${scenario.name} --replay ${seed}`;
+  const { fanout, laneAhead, listPage } = ownShape;
+  const shape = isOwnShape(scenario.shape ?? shippedShape) ? "" : ` --shape ${fanout},${laneAhead},${listPage}`;
+  return `npm run sim -- --scenario ${scenario.name}${shape} --replay ${seed}`;
 }
 
 function showFailure(scenario: Scenario, result: SeedResult): void {
@@ -123,8 +127,9 @@ async function runReplay(scenario: Scenario, seed: number, command: SimCommand):
 async function runPlantedBugs(command: SimCommand): Promise<boolean> {
   const bugs = [...plantedBugs, ...toyBugs].filter((bug) => bug.name.includes(command.bug ?? ""));
   const results = await runPlanted(bugs, {
-    dist: dirname(dirname(fileURLToPath(import.meta.url))),
+    dist,
     seedsMax: command.seeds,
+    sizes: ({ scenario }) => shapeEdits(scenarios.get(scenario ?? "chaos")?.shape ?? shippedShape),
     workers: command.workers,
     onResult: ({ bug, verdict, seed, reason }) => {
       const by = seed === undefined ? "" : ` by seed ${seed}`;
@@ -159,6 +164,8 @@ export async function main(argv: readonly string[]): Promise<number> {
     console.error(`no scenario is called "${command.scenario}"; there are: ${[...scenarios.keys()].join(", ")}`);
     return 2;
   }
+  const shape = command.shape ?? scenario.shape ?? shippedShape;
+  if (!isOwnShape(shape)) return await runReshaped(dist, shape, argv);
   const good =
     command.replay === undefined
       ? await runSoak(scenario, command)

@@ -9,6 +9,9 @@ import type { SimProcess } from "../world/world.js";
 import { drawShape, expectedShare, type JobShape, worldOf } from "./job-shape.js";
 import type { Handle, WeaveStage } from "./weave-stage.js";
 
+/** Mean time that a straggler takes for an iteration. */
+const stragglerMs = 2500;
+
 interface Save {
   readonly cursor: Cursor;
   readonly ranks: Set<number>;
@@ -19,6 +22,8 @@ export class Job {
   readonly name: string;
   readonly #stage: WeaveStage;
   readonly #rng: Rng;
+  /** Reads slowly and registers nothing. */
+  readonly #isStraggler: boolean;
   #shape: JobShape;
   #start: Cursor | undefined;
   #generation = 0;
@@ -29,8 +34,9 @@ export class Job {
   readonly #running = new Map<SimProcess, number>();
   #finished = new Map<number, number>();
 
-  constructor(stage: WeaveStage, name: string) {
+  constructor(stage: WeaveStage, name: string, isStraggler = false) {
     this.#stage = stage;
+    this.#isStraggler = isStraggler;
     this.name = name;
     this.#rng = new Rng(stage.sim.world.seed, `job/${name}`);
     this.#shape = drawShape(this.#rng, stage.plan.grid, stage.plan, 0);
@@ -176,8 +182,11 @@ export class Job {
       counts.shares++;
       at = share.next;
       this.#positions.set(rank, share.next);
-      if (share.next.iteration % plan.checkpointEvery === 0) await this.#save(consumer, rank, share.next);
-      await context.env.sleep(context.env.random() * 2 * (this.#stage.healed ? 5 : plan.trainMs));
+      if (!this.#isStraggler && share.next.iteration % plan.checkpointEvery === 0)
+        await this.#save(consumer, rank, share.next);
+      await context.env.sleep(
+        context.env.random() * 2 * (this.#stage.healed ? 5 : this.#isStraggler ? stragglerMs : plan.trainMs),
+      );
     }
   }
 

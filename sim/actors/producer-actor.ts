@@ -1,6 +1,6 @@
 /** Producers: real ones that append deterministic batches, die, come back, and meet another holder of their id. */
 
-import type { CadenceSettings } from "../../src/cadence/index.js";
+import type { CadenceSettings, Takeover } from "../../src/cadence/index.js";
 import { isBatchWeaveError } from "../../src/errors.js";
 import type { Producer } from "../../src/producer/index.js";
 import { nextOf } from "../oracle/producer-truth.js";
@@ -50,7 +50,8 @@ async function session(
 ): Promise<boolean> {
   const { id } = errand;
   const habits = drawHabits(stage, rng, errand.isVisit === true);
-  const takeover = rng.chance(0.9);
+  const takeover = rng.pick(stage.plan.takeovers);
+  const begunMs = stage.sim.world.nowMs;
   let producer: Producer | undefined;
   try {
     producer = await namespace.producer({
@@ -62,9 +63,14 @@ async function session(
       lag: { pollDelayMs: 200 },
     });
     stage.oracle.opened(id, producer.epoch, producer.nextSeq, producer.resumePoint);
+    if (takeover === "when-quiet") stage.oracle.versions.openedQuietly(id, begunMs, stage.oracle.boundary);
     context.note("opened", `${id} epoch ${producer.epoch}`, producer.nextSeq);
-    const done = await appendAll(stage, context, producer, errand, habits, rng);
+    const accepted: BatchIdentity[] = [];
+    const done = await appendAll(stage, context, producer, errand, habits, rng, accepted);
+    if (producer.pendingBatches > 0) stage.counts.unflushedClosings++;
     await producer.close();
+    // Closed means acknowledged, whether or not somebody flushed before.
+    for (const batch of accepted) stage.oracle.requireIn(batch, producer.epoch, stage.oracle.head?.version ?? 0);
     return !done;
   } catch (error) {
     return judge(stage, context, errand, producer, takeover, error);
@@ -78,6 +84,7 @@ async function appendAll(
   errand: Errand,
   habits: Habits,
   rng: Rng,
+  accepted: BatchIdentity[],
 ): Promise<boolean> {
   let counter = nextOf(producer.resumePoint) ?? 0;
   while (counter < errand.target(counter)) {
@@ -86,7 +93,10 @@ async function appendAll(
     const slices = batchSlices(batch, stage.plan.grid, () => drawLength(rng));
     const body = rng.chance(habits.streamRate) ? streamed(context, slices, rng) : slices;
     const options = { resumePoint: { next: counter + 1, note: rng.chance(0.05) ? "x".repeat(2000) : "" } };
+    const known = stage.knownTo(context.process)?.version ?? 0;
     const ticket = await producer.append(body, options);
+    stage.oracle.versions.accepted(producer.id, known, stage.knownTo(context.process)?.version ?? 0);
+    accepted.push(batch);
     stage.counts.accepted++;
     counter++;
     const { epoch } = producer;
@@ -144,7 +154,7 @@ async function judge(
   context: ProcessContext,
   errand: Errand,
   producer: Producer | undefined,
-  takeover: boolean,
+  takeover: Takeover,
   error: unknown,
 ): Promise<boolean> {
   const { oracle, counts } = stage;
@@ -156,7 +166,7 @@ async function judge(
     counts.fencings++;
     context.note("fenced", errand.id);
     // Fenced between its opening and the reading of its resume point, or told so because it asked not to take over.
-    const epoch = producer?.epoch ?? (takeover ? Number(error.details["epoch"]) : undefined);
+    const epoch = producer?.epoch ?? (takeover === true ? Number(error.details["epoch"]) : undefined);
     if (epoch !== undefined) oracle.fenced(errand.id, epoch);
     return false;
   }

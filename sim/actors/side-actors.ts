@@ -19,6 +19,26 @@ export async function setLag(stage: WeaveStage, context: ProcessContext, maxLag:
   stage.counts.lagSettings++;
 }
 
+/** Somebody who cleans up after a training run: releases one checkpoint, new or old, by its name. */
+export async function releaseOne(stage: WeaveStage, context: ProcessContext): Promise<void> {
+  const rng = new Rng(stage.sim.world.seed, `release/${context.process.label}`);
+  const { namespace } = await stage.open(context);
+  const live = await namespace.checkpoints();
+  if (live.length === 0) return;
+  const { group, id } = rng.pick(live);
+  stage.oracle.versions.asked(group, id);
+  try {
+    await namespace.releaseCheckpoint(id, { group });
+  } catch (error) {
+    // A group remembers only so many.
+    if (!isBatchWeaveError(error, "NO_CHECKPOINT")) throw error;
+    return;
+  }
+  if (stage.oracle.head?.checkpoints.get(group)?.live.has(id))
+    throw new Violation("checkpoint", `${group}/${id} was released, and is live`);
+  stage.oracle.versions.counts.releasedByName++;
+}
+
 /** A store that takes a precondition and ignores it must be refused, whatever else goes wrong meanwhile. */
 export async function survey(stage: WeaveStage, context: ProcessContext): Promise<void> {
   const good = stage.storeAt(context, `${tenantsPrefix}survey/${context.process.label}`);

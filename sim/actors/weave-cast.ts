@@ -1,9 +1,12 @@
 /** The real code on stage: producers, guests, training jobs, reclaimers and whoever closes the log, watched by the oracle. */
 import type { Env } from "../../src/env/index.js";
 import { asVersion, batchPrefix, manifestKey } from "../../src/format/index.js";
+import { Namespace } from "../../src/index.js";
 import { ReclaimLoop, verifyLog } from "../../src/lifecycle/index.js";
 import { Log } from "../../src/log/index.js";
+import { Metrics } from "../../src/observe/index.js";
 import { type ObjectStore, withPrefix } from "../../src/store/index.js";
+import { requireNoLeak, requireNotice } from "../oracle/autopsy.js";
 import { Violation } from "../oracle/violation.js";
 import type { Cast } from "../scenarios/scenario.js";
 import { keyInLife } from "../world/life-key.js";
@@ -12,10 +15,11 @@ import type { ProcessContext, Simulation } from "../world/simulation.js";
 import type { SimProcess } from "../world/world.js";
 import { forkAndRead, tidyPins } from "./fork-actor.js";
 import { Job } from "./job-actor.js";
+import { foundLine } from "./lineage-actor.js";
 import { produce } from "./producer-actor.js";
-import { setLag, survey, Tenant } from "./side-actors.js";
+import { releaseOne, setLag, survey, Tenant, tenantsPrefix } from "./side-actors.js";
 import { drawPlan, type WeaveSettings } from "./weave-settings.js";
-import { rootUri, WeaveStage } from "./weave-stage.js";
+import { type Handle, rootUri, WeaveStage } from "./weave-stage.js";
 
 /** Batches that every producer still has to commit once the faults are over. */
 const batchesAfterFaults = 3;
@@ -33,6 +37,14 @@ const timelessEnv: Env = {
   uuid: () => "00000000-0000-4000-8000-000000000000",
 };
 
+/** For what is done after the end: it has ids of its own, and still takes no time. */
+function lastEnv(sim: Simulation): Env {
+  let ids = 0;
+  const id = (): string => (++ids).toString(16).padStart(12, "f");
+  // Far enough in the future for every clock that was ever wrong.
+  return { ...timelessEnv, now: () => 9e12, monotonic: () => sim.world.nowMs, id };
+}
+
 /** Someone who is always restarted until its part is over. */
 interface Role {
   readonly name: string;
@@ -49,7 +61,9 @@ class Weave implements Cast {
   readonly #jobs: Job[];
   readonly #done = new Set<string>();
   #targets: ReadonlyMap<string, number> | undefined;
+  readonly #reclaiming = new Set<SimProcess>();
   #closed = false;
+  #checks = 0;
   #places = 0;
 
   constructor(sim: Simulation, settings: WeaveSettings) {
@@ -70,7 +84,10 @@ class Weave implements Cast {
     if (plan.guests.length > 0) for (let i = 0; i < visitors; i++) this.#addVisitor(i);
     for (let i = 0; i < plan.reclaimers; i++) this.#addReclaimer(`reclaimer-${i}`);
     for (const role of this.#roles) sim.world.after(rng.exponential(300), () => this.#play(role));
-    this.#jobs = Array.from({ length: plan.jobs }, (_, i) => new Job(stage, `job-${i}`));
+    this.#jobs = [
+      ...Array.from({ length: plan.jobs }, (_, i) => new Job(stage, `job-${i}`)),
+      ...Array.from({ length: plan.stragglers }, (_, i) => new Job(stage, `straggler-${i}`, true)),
+    ];
     for (const job of this.#jobs) sim.world.after(rng.exponential(2000), () => job.begin());
   }
 
@@ -117,12 +134,24 @@ class Weave implements Cast {
       const loop = new ReclaimLoop(log, { ...grace, fullEvery: 4 });
       while (!this.#closed) {
         await context.env.sleep(this.#reclaimDelayMs(context));
-        const report = await loop.once();
+        const report = await this.#racing(context.process, () => loop.once());
         counts.reclaims++;
         context.note("reclaimed", `trim ${report.trim.after} cutoff ${report.cutoff.after}`, report.version);
       }
     };
     this.#addRole(name, main, () => this.#closed);
+  }
+
+  /** Counts the runs that begin while another's is under way. */
+  async #racing<T>(process: SimProcess, run: () => Promise<T>): Promise<T> {
+    for (const each of this.#reclaiming) if (!each.alive) this.#reclaiming.delete(each);
+    if (this.#reclaiming.size > 0) this.#stage.counts.reclaimRaces++;
+    this.#reclaiming.add(process);
+    try {
+      return await run();
+    } finally {
+      this.#reclaiming.delete(process);
+    }
   }
 
   /** Half of the time by the clock, like a cron job, so that two reclaimers meet. */
@@ -139,7 +168,8 @@ class Weave implements Cast {
   /** One more process plays the role; there may be others. */
   #play(role: Role): void {
     role.holders++;
-    const skewMs = this.#stage.rng.between(-600_000, 600_000);
+    const { skewMsMax } = this.#stage.plan;
+    const skewMs = this.#stage.rng.between(-skewMsMax, skewMsMax);
     this.#byProcess.set(this.#stage.sim.spawn(role.name, role.main, { skewMs }), role);
   }
 
@@ -248,6 +278,23 @@ class Weave implements Cast {
       throw new Violation("head", `a newcomer finds version ${found.version}, the head is ${head.version}`);
     const { ok, problems } = await verifyLog(log);
     if (!ok) throw new Violation("verify", JSON.stringify(problems.slice(0, 3)));
+    // Once, when nothing is on its way any more.
+    if (this.#stage.plan.isAutopsied && this.#checks++ === 1) await this.#autopsy(openOrigin);
+  }
+
+  async #autopsy(openOrigin: (uri: string) => Promise<ObjectStore>): Promise<void> {
+    const { oracle, sim, decode, counts } = this.#stage;
+    const { spec } = oracle;
+    if (spec === undefined) return;
+    const env = lastEnv(sim);
+    const open = async (): Promise<Handle> => {
+      const log = new Log({ store: sim.store.direct(), env, spec, openOrigin, decode });
+      return { log, namespace: new Namespace(rootUri, log, new Metrics()) };
+    };
+    const isOurs = (key: string): boolean => !key.startsWith(tenantsPrefix) && !key.startsWith("forks/");
+    const autopsy = { store: sim.store, oracle, rng: new Rng(sim.world.seed, "autopsy"), open, isOurs };
+    counts.sweptAtLast = await requireNoLeak(autopsy);
+    counts.spoiled = await requireNotice(autopsy);
   }
 
   counters(): Readonly<Record<string, number>> {
@@ -257,6 +304,7 @@ class Weave implements Cast {
     return {
       ...counts,
       ...oracle.counts,
+      ...oracle.versions.counts,
       lagWaits,
       silentMoved: moved,
       silentReturned: returned,
@@ -314,6 +362,8 @@ class Weave implements Cast {
     if (kind === "survey") return () => this.#once("surveyor", (context) => survey(this.#stage, context));
     if (this.#stage.oracle.steps.length < 4) return undefined;
     if (kind === "fork") return () => this.#once("forker", (context) => forkAndRead(this.#stage, context));
+    if (kind === "line") return () => this.#once("founder", (context) => foundLine(this.#stage, context));
+    if (kind === "release") return () => this.#once("releaser", (context) => releaseOne(this.#stage, context));
     if (kind === "tidyPins") return () => this.#once("janitor", (context) => tidyPins(this.#stage, context));
     if (kind === "maxLag") {
       const maxLag = rng.pick([10, 40, 100]);

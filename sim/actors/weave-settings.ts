@@ -1,4 +1,6 @@
 /** What a run of the real code looks like, as data; every number may be a range from which the seed draws. */
+
+import type { Takeover } from "../../src/cadence/index.js";
 import type { Grid } from "../../src/format/index.js";
 import type { Rng } from "../world/random.js";
 
@@ -18,6 +20,14 @@ export interface WeaveSettings {
   /** And at least; there must be a mesh of such a size for every grid. */
   readonly ranksMin?: number | undefined;
   readonly reclaimers?: Drawn<number> | undefined;
+  /** Jobs that read slowly and never register a checkpoint, so that reclaim overtakes them. */
+  readonly stragglers?: Drawn<number> | undefined;
+  /** Ways to open an id that somebody may hold. */
+  readonly takeovers?: readonly Takeover[] | undefined;
+  /** Clocks of processes are off by up to so much. */
+  readonly skewMsMax?: number | undefined;
+  /** After everything: what a last reclaim leaves, and what becomes of a bit that flips at rest. */
+  readonly isAutopsied?: boolean | undefined;
   readonly order?: Drawn<"commit" | "lanes"> | undefined;
   readonly cadences?: readonly CadenceName[] | undefined;
   readonly rows?: Drawn<number> | undefined;
@@ -49,6 +59,10 @@ export interface WeavePlan {
   readonly ranksMax: number;
   readonly ranksMin: number;
   readonly reclaimers: number;
+  readonly stragglers: number;
+  readonly takeovers: readonly Takeover[];
+  readonly skewMsMax: number;
+  readonly isAutopsied: boolean;
   readonly order: "commit" | "lanes";
   readonly cadences: readonly CadenceName[];
   readonly grid: Grid;
@@ -82,6 +96,10 @@ export function drawPlan(settings: WeaveSettings, rng: Rng): WeavePlan {
     ranksMax: draw(rng, settings.ranksMax ?? 4),
     ranksMin: settings.ranksMin ?? 1,
     reclaimers: draw(rng, settings.reclaimers ?? 0),
+    stragglers: settings.stragglers === undefined ? 0 : draw(rng, settings.stragglers),
+    takeovers: settings.takeovers ?? [true, true, true, true, true, true, true, true, true, false],
+    skewMsMax: settings.skewMsMax ?? 600_000,
+    isAutopsied: settings.isAutopsied ?? false,
     cadences: settings.cadences ?? ["interval"],
     grid: { rows: draw(rng, settings.rows ?? 2), chunks: draw(rng, settings.chunks ?? 2) },
     appendGapMs: draw(rng, settings.appendGapMs ?? 600),

@@ -50,6 +50,19 @@ export interface WeaveCounts {
   squatted: number;
   evictions: number;
   resurrections: number;
+  /** Runs of a reclaimer that began while another's was under way. */
+  reclaimRaces: number;
+  refusedForRoom: number;
+  /** Producers closed with batches that nobody had flushed. */
+  unflushedClosings: number;
+  lineages: number;
+  lineageReads: number;
+  outages: number;
+  /** Writes that power loss undid, and batches that were acknowledged before one. */
+  lostWrites: number;
+  keptBatches: number;
+  spoiled: number;
+  sweptAtLast: number;
 }
 
 /** One process's handle of the namespace. */
@@ -92,6 +105,16 @@ export class WeaveStage {
     squatted: 0,
     evictions: 0,
     resurrections: 0,
+    reclaimRaces: 0,
+    refusedForRoom: 0,
+    unflushedClosings: 0,
+    lineages: 0,
+    lineageReads: 0,
+    outages: 0,
+    lostWrites: 0,
+    keptBatches: 0,
+    spoiled: 0,
+    sweptAtLast: 0,
   };
   /** Told when producers and ranks wait for each other, as they say. */
   onDeadlock: (() => void) | undefined;
@@ -105,6 +128,7 @@ export class WeaveStage {
     this.plan = plan;
     this.rng = rng;
     this.oracle = new ChainOracle(sim.store, this.decode, plan.keepLast);
+    this.oracle.versions.nowMs = () => sim.world.nowMs;
   }
 
   /** The namespace as a process of its own opens it: created by whoever comes first, with the store put together as `open.ts` does. */
@@ -147,12 +171,17 @@ export class WeaveStage {
 
   /** Whatever the head gives out for verified is compared with the true chain, whether or not anybody comes to harm by it. */
   #watch(head: Log["head"]): void {
+    let newest = 0;
     const watched =
       (find: Log["head"]["jump"]): Log["head"]["jump"] =>
       async (options) => {
         const manifest = await find.call(head, options);
         try {
           this.oracle.verified(manifest);
+          // Verified is not newest, but nobody goes back behind what it verified itself.
+          if (manifest.version < newest)
+            throw new Violation("backwards", `version ${manifest.version} is given out after ${newest}`);
+          newest = manifest.version;
         } catch (error) {
           this.sim.world.fail(error);
         }
@@ -191,9 +220,13 @@ export class WeaveStage {
 
   /** What any process may die of while the store is bad, and then simply comes back. */
   survives(error: unknown): boolean {
-    if (isBatchWeaveError(error, "LAG_DEADLOCK") && this.oracle.counts.starvations > 0) {
+    if (isBatchWeaveError(error, "LAG_DEADLOCK") && this.oracle.versions.counts.starvations > 0) {
       this.counts.lagDeadlocks++;
       this.onDeadlock?.();
+      return true;
+    }
+    if (isBatchWeaveError(error, "STORE_FULL") && (this.sim.faults.counts.get("full") ?? 0) > 0) {
+      this.counts.refusedForRoom++;
       return true;
     }
     if (!isBatchWeaveError(error, "STORE_UNAVAILABLE")) return this.isWireDamage(error);
@@ -204,7 +237,8 @@ export class WeaveStage {
   /** Bits that flip on the wire again and again end in CORRUPT; the next read is as good as ever. */
   isWireDamage(error: unknown): boolean {
     const { counts } = this.sim.faults;
-    if (!isBatchWeaveError(error, "CORRUPT") || !(counts.get("corrupted") ?? counts.get("truncated"))) return false;
+    const isDamaged = counts.has("corrupted") || counts.has("truncated") || counts.has("damagedGet");
+    if (!isBatchWeaveError(error, "CORRUPT") || !isDamaged) return false;
     this.counts.damagedReads++;
     return true;
   }

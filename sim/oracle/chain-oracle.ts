@@ -35,11 +35,11 @@ import {
 } from "../../src/format/index.js";
 import { type BatchIdentity, identityKey, readSlice } from "../actors/batch-content.js";
 import { tenantsPrefix } from "../actors/side-actors.js";
-import { indexRefs, refsWithin } from "../store/index-refs.js";
+import { indexRefs, keysWithin } from "../store/index-refs.js";
 import type { Applied, SimStore } from "../store/sim-store.js";
 import { keyInLife } from "../world/life-key.js";
 import { nextOf, ProducerTruths } from "./producer-truth.js";
-import { checkCheckpoints, checkStarving } from "./retention-oracle.js";
+import { VersionOracle } from "./version-oracle.js";
 import { Violation } from "./violation.js";
 
 /** A batch of the true chain. */
@@ -63,8 +63,7 @@ export class ChainOracle {
   #boundary = { n: 0, upTo: 0 };
   readonly #store: SimStore;
   readonly #decode: typeof decodeManifest;
-  /** Checkpoints that every job of the run asks to keep. */
-  readonly #keepLast: number;
+  readonly versions: VersionOracle;
   readonly #bySeq = new Map<string, BatchTruth>();
   readonly #stepOfKey = new Map<string, number>();
   readonly #commitIds = new Set<string>();
@@ -84,15 +83,13 @@ export class ChainOracle {
     acknowledged: 0,
     reclaimed: 0,
     boundaries: 0,
-    released: 0,
-    starvations: 0,
     abortedUploads: 0,
   };
 
   constructor(store: SimStore, decode: typeof decodeManifest, keepLast: number) {
     this.#store = store;
     this.#decode = decode;
-    this.#keepLast = keepLast;
+    this.versions = new VersionOracle(keepLast);
     this.producers = new ProducerTruths({
       get: (key) => store.get(this.#atPlace(key)),
       sizeOf: (key) => store.sizeOf(this.#atPlace(key)),
@@ -145,6 +142,12 @@ export class ChainOracle {
 
   /** A batch was acknowledged to the process that appended it. */
   acknowledge(batch: BatchIdentity, epoch: number, version: number): void {
+    this.requireIn(batch, epoch, version);
+    this.counts.acknowledged++;
+  }
+
+  /** A batch is in the log, and no other under its name. */
+  requireIn(batch: BatchIdentity, epoch: number, version: number): void {
     const { producer, counter } = batch;
     const truth = this.#bySeq.get(`${producer}/${counter}`);
     const told = `${producer}/${counter} of epoch ${epoch} is acknowledged as of version ${version}`;
@@ -156,7 +159,6 @@ export class ChainOracle {
       );
     if (truth.version > version || version > (this.#head?.version ?? 0))
       throw new Violation("durability", `${told}; it came in ${truth.version}, the head is ${this.#head?.version}`);
-    this.counts.acknowledged++;
   }
 
   /** A process holds this manifest for verified: then it is a version of the true chain, and not what somebody made under its name. */
@@ -271,9 +273,7 @@ export class ChainOracle {
       after,
       fresh.map(({ descriptor }) => descriptor),
     );
-    const rows = this.#spec?.grid.rows ?? 1;
-    this.counts.released += checkCheckpoints(before, after, rows, this.#keepLast);
-    if (checkStarving(before, after, rows)) this.counts.starvations++;
+    this.versions.check(this.#spec as NamespaceSpec, before, after);
   }
 
   /** Steps that were visible stay what they were; new ones exist, whole and sound, at the moment they become visible. */
@@ -444,7 +444,7 @@ export class ChainOracle {
     // What was committed and trimmed cannot be staged again, so it may go before the cutoff reaches it.
     const isTrimmed = (this.#stepOfKey.get(key) ?? head.steps.trim) < head.steps.trim;
     if (base >= head.orphanCutoff && !isTrimmed) forbidden(`its base is not below the cutoff ${head.orphanCutoff}`);
-    if (this.#liveKeys(head).has(key)) forbidden(`version ${head.version} needs it`);
+    if (this.liveKeys(head).has(key)) forbidden(`version ${head.version} needs it`);
   }
 
   /** An upload below the cutoff cannot be staged any more; of any other its producer still hopes for something. */
@@ -457,7 +457,7 @@ export class ChainOracle {
   }
 
   /** Keys that the head keeps alive. */
-  #liveKeys(head: Manifest): ReadonlySet<string> {
+  liveKeys(head: Manifest): ReadonlySet<string> {
     if (this.#live?.version === head.version) return this.#live.keys;
     const keys = new Set<string>();
     for (let step: number = head.steps.trim; step < head.steps.end; step++)
@@ -465,11 +465,14 @@ export class ChainOracle {
     for (const descriptor of head.waiting.values()) for (const key of descriptorKeys(descriptor)) keys.add(key);
     for (const key of this.producers.lastKeys(head)) keys.add(key);
     for (const ref of indexRefs(head)) keys.add(nodeRefKey(ref));
+    const read = (key: string): Uint8Array => this.#bytes(key, head.version);
+    const { trim, end } = head.steps;
+    for (const key of keysWithin(head.index, trim, end, head.namespace, read)) keys.add(key);
     for (const { from, to, root } of head.pins.values()) {
       for (let step: number = from; step < to; step++) for (const key of this.steps[step]?.keys ?? []) keys.add(key);
       const rootKey = nodeRefKey(root);
-      const { index } = decodeRoot(this.#bytes(rootKey, head.version), rootKey, head.namespace);
-      for (const ref of refsWithin(index, from, to)) keys.add(nodeRefKey(ref));
+      const { index } = decodeRoot(read(rootKey), rootKey, head.namespace);
+      for (const key of keysWithin(index, from, to, head.namespace, read)) keys.add(key);
     }
     this.#live = { version: head.version, keys };
     return keys;
@@ -481,7 +484,7 @@ export class ChainOracle {
   walk(): void {
     const head = this.#head;
     if (head === undefined) throw new Violation("activity", "no namespace was ever created");
-    for (const key of this.#liveKeys(head)) this.#bytes(key, head.version);
+    for (const key of this.liveKeys(head)) this.#bytes(key, head.version);
     for (let step: number = head.steps.trim; step < head.steps.end; step++) {
       const { descriptor, cells } = this.steps[step] as BatchTruth;
       let at = 0;

@@ -4,7 +4,13 @@ import { measureLag } from "../../src/lifecycle/index.js";
 import { Violation } from "./violation.js";
 
 /** Checks the step from one version to the next, and gives the number of checkpoints it released. */
-export function checkCheckpoints(before: Manifest, after: Manifest, rows: number, keepLast: number): number {
+export function checkCheckpoints(
+  before: Manifest,
+  after: Manifest,
+  rows: number,
+  keepLast: number,
+  isAsked: (name: string) => boolean,
+): number {
   let released = 0;
   for (const [name, group] of after.checkpoints) {
     const old = before.checkpoints.get(name);
@@ -19,7 +25,7 @@ export function checkCheckpoints(before: Manifest, after: Manifest, rows: number
       if (was === undefined && old?.released.includes(id))
         throw new Violation("checkpoint", `version ${after.version} brings ${name}/${id} back`);
     }
-    checkDropped(name, old, group, after.version, keepLast);
+    checkDropped(name, old, group, after.version, keepLast, isAsked);
     released += Math.max(0, group.released.length - (old?.released.length ?? 0));
   }
   return released;
@@ -32,15 +38,18 @@ function checkDropped(
   group: CheckpointGroup,
   version: number,
   keepLast: number,
+  isAsked: (name: string) => boolean,
 ): void {
   const known = new Set(old?.released);
   const dropped = group.released.filter((id) => !known.has(id));
+  const unasked = dropped.filter((id) => !isAsked(`${name}/${id}`));
   const lost = [...(old?.live.keys() ?? [])].filter((id) => !group.live.has(id) && !dropped.includes(id));
   if (lost.length > 0) throw new Violation("checkpoint", `version ${version} forgets ${name}/${lost.join(", ")}`);
-  if (dropped.length === 0) return;
+  // Whoever names a checkpoint may release it at any time.
+  if (unasked.length === 0) return;
   const oldestKept = Math.min(...[...group.live.values()].map((mark) => mark.at));
   // One that was never live before came in this very version.
-  for (const id of dropped)
+  for (const id of unasked)
     if ((old?.live.get(id)?.at ?? version) > oldestKept)
       throw new Violation("checkpoint", `version ${version} drops ${name}/${id} for older ones`);
   if (group.live.size < keepLast)

@@ -45,6 +45,8 @@ export interface PlantedOptions {
   readonly dist: string;
   /** Seeds within which each bug must be caught. */
   readonly seedsMax: number;
+  /** Edits that give the copy the sizes of the bug's scenario. */
+  readonly sizes?: ((bug: PlantedBug) => readonly Edit[]) | undefined;
   /** Bugs tried at once. */
   readonly workers: number;
   /** A bug that neither is caught nor escapes within this time is broken. */
@@ -98,7 +100,7 @@ export function plant(dist: string, bug: PlantedBug): string {
 export async function runPlantedBug(bug: PlantedBug, options: PlantedOptions): Promise<PlantedResult> {
   let folder: string;
   try {
-    folder = plant(options.dist, bug);
+    folder = plant(options.dist, { ...bug, edits: [...bug.edits, ...(options.sizes?.(bug) ?? [])] });
   } catch (error) {
     return { bug, verdict: "broken", reason: error instanceof Error ? error.message : String(error) };
   }

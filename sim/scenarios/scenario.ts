@@ -3,6 +3,7 @@ import { batchPrefix } from "../../src/format/index.js";
 import { chainCast } from "../actors/chain-cast.js";
 import { livesCast } from "../actors/lives-cast.js";
 import { weaveCast } from "../actors/weave-cast.js";
+import type { BuildShape } from "../planted/build-shape.js";
 import type { SimStoreOptions } from "../store/sim-store.js";
 import type { FaultProfile } from "../world/faults.js";
 import type { LatencyName } from "../world/latency.js";
@@ -53,6 +54,8 @@ export interface Scenario {
   readonly leastPerSeed?: Readonly<Record<string, number>> | undefined;
   /** Counters and kinds of faults that must not be zero over a run of ten seeds or more. */
   readonly mustHappen?: readonly string[] | undefined;
+  /** Sizes of the build that it runs on; the shipped ones unless told. `--shape` says otherwise. */
+  readonly shape?: BuildShape | undefined;
   /** More events than this in one run are a failure; 20 million unless told. */
   readonly eventsMax?: number | undefined;
 }
@@ -181,6 +184,78 @@ const chaos = {
   ],
 } satisfies Scenario;
 
+const storeTrouble = { staleList: 0.02, damagedGet: 0.002 } as const;
+
+/** Small sizes, so that a short run has a deep index, lanes that must wait and listings of many pages; and a store that is worse than `chaos`'s. */
+const deep = {
+  ...chaos,
+  name: "deep",
+  about:
+    "small sizes: deep indexes, lines of forks, lanes ahead, overtaken readers; stale listings, damaged reads, no room",
+  shape: { fanout: 4, laneAhead: 4, listPage: 3 },
+  settings: {
+    ...chaos.settings,
+    producers: [3, 5],
+    guests: { oneOf: [0, 0, 6] },
+    jobs: 1,
+    ranksMax: [1, 4],
+    reclaimers: { oneOf: [2, 2, 3] },
+    stragglers: { oneOf: [0, 1] },
+    order: { oneOf: ["commit", "lanes"] },
+    takeovers: [true, true, true, false, "when-quiet"],
+    // Clocks are wrong in \`chaos\`; here they are right, so that \`when-quiet\` can be held to its word.
+    skewMsMax: 1000,
+    appendGapMs: [200, 600],
+    checkpointEvery: [2, 8],
+    graceMs: { oneOf: [0, 0, 2000] },
+    keepVersions: [1, 8],
+    reclaimGapMs: [1500, 4000],
+    isAutopsied: true,
+  },
+  store: { ...chaos.store, remembersMs: 5000 },
+  faults: {
+    ...chaos.faults,
+    calls: { ...callTrouble, ...readTrouble, ...storeTrouble },
+    storms: [
+      ...chaos.faults.storms,
+      { fault: "full", meanGapMs: 30_000, durationMs: [500, 3000], probability: 0.7 },
+      // Lists and reads of the index are what a deep tree lives on.
+      { fault: "staleList", meanGapMs: 15_000, durationMs: [500, 3000], probability: 0.7 },
+      { fault: "damagedGet", prefix: "index/", meanGapMs: 15_000, durationMs: [300, 1500], probability: 0.3 },
+    ],
+  },
+  processFaults: [
+    { kind: "crash", meanGapMs: 6000 },
+    { kind: "pause", meanGapMs: 8000, durationMs: [1000, 30_000] },
+    { kind: "freeze", meanGapMs: 30_000 },
+    { kind: "secondHolder", meanGapMs: 4000 },
+    { kind: "rollback", meanGapMs: 25_000 },
+    { kind: "meshChange", meanGapMs: 25_000 },
+    { kind: "fork", meanGapMs: 25_000 },
+    { kind: "line", meanGapMs: 12_000 },
+    { kind: "release", meanGapMs: 5000 },
+    { kind: "tidyPins", meanGapMs: 20_000 },
+    { kind: "maxLag", meanGapMs: 20_000 },
+    { kind: "tenant", meanGapMs: 40_000 },
+  ],
+  leastPerSeed: { calls: 2000, commits: 120 },
+  mustHappen: [
+    ...Object.keys(callTrouble),
+    ...Object.keys(readTrouble),
+    ...Object.keys(storeTrouble),
+    ..."full storm:full/5 storm:staleList/6 storm:damagedGet/7 ambush crash pause freeze secondHolder".split(" "),
+    ..."rollback meshChange fork line release tidyPins maxLag tenant".split(" "),
+    ..."deepVersions waitingVersions lanesAhead releasedByName reclaimRaces reclaimedReaders lineages lineageReads heirs".split(
+      " ",
+    ),
+    ..."refusedForRoom damagedReads unflushedClosings lagWaits lagBounds quietOpenings tenants evictions zombieManifests".split(
+      " ",
+    ),
+    ..."forks forkReads checkpoints refusedCheckpoints jobRestarts reclaims reclaimed boundaries released".split(" "),
+    ..."sweptAtLast spoiled".split(" "),
+  ],
+} satisfies Scenario;
+
 /** Every scenario by name. */
 export const scenarios: ReadonlyMap<string, Scenario> = new Map(
   [
@@ -238,6 +313,7 @@ export const scenarios: ReadonlyMap<string, Scenario> = new Map(
       about: "chaos in which every producer commits for the others",
       settings: { ...chaos.settings, cadences: ["cooperative"] },
     },
+    deep,
     ...hazardScenarios,
   ].map((scenario) => [scenario.name, scenario]),
 );

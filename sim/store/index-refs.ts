@@ -1,5 +1,13 @@
 /** What a manifest needs of `index/`. */
-import { type IndexLevel, type Manifest, type NodeRef, stepsPerNode } from "../../src/format/index.js";
+import {
+  decodeNode,
+  type IndexLevel,
+  indexFanout,
+  type Manifest,
+  type NodeRef,
+  nodeRefKey,
+  stepsPerNode,
+} from "../../src/format/index.js";
 
 /** References to index objects that a version holds itself. */
 export function* indexRefs(manifest: Manifest): Iterable<NodeRef> {
@@ -9,10 +17,23 @@ export function* indexRefs(manifest: Manifest): Iterable<NodeRef> {
   for (const { root } of manifest.pins.values()) yield root;
 }
 
-/** References to what covers any of the steps `[from, to)`. */
-export function refsWithin(levels: readonly IndexLevel[], from: number, to: number): NodeRef[] {
-  return levels.flatMap(({ start, refs }, level) => {
+/** Keys of every index object that covers any of the steps `[from, to)`, nodes and what is below them. */
+export function* keysWithin(
+  levels: readonly IndexLevel[],
+  from: number,
+  to: number,
+  namespace: string,
+  read: (key: string) => Uint8Array,
+): Iterable<string> {
+  const below = function* (ref: NodeRef, level: number, number: number): Iterable<string> {
     const span = stepsPerNode(level);
-    return refs.filter((_, i) => (start + i) * span < to && (start + i + 1) * span > from);
-  });
+    if (number * span >= to || (number + 1) * span <= from) return;
+    const key = nodeRefKey(ref);
+    yield key;
+    if (level === 0) return;
+    for (const [i, child] of decodeNode(read(key), key, namespace).refs.entries())
+      if (child) yield* below(child, level - 1, number * indexFanout + i);
+  };
+  for (const [level, { start, refs }] of levels.entries())
+    for (const [i, ref] of refs.entries()) yield* below(ref, level, start + i);
 }

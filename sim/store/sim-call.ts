@@ -23,7 +23,7 @@ const applyShareMax = 0.9;
 const stageNames: readonly (readonly string[])[] = callKinds.map((kind) => stages.map((stage) => `${kind}.${stage}`));
 
 /** What came of a call. */
-const verdicts = ["pending", "ok", "slowDown", "conflict", "error", "refused", "timeout"] as const;
+const verdicts = ["pending", "ok", "slowDown", "conflict", "error", "refused", "timeout", "full"] as const;
 type Verdict = (typeof verdicts)[number];
 
 /** Settles the caller's promise. */
@@ -162,7 +162,7 @@ export class SimCall extends ProcessEvent implements Abortable {
     this.process.world.settle();
     if (verdict === "ok") this.caller?.resolve(this.#value);
     // Whatever is not a plain answer leaves it open whether a conditional create took effect, unless it was never sent.
-    else if (what.kind === "create" && verdict !== "refused") {
+    else if (what.kind === "create" && verdict !== "refused" && verdict !== "full") {
       client.stats.unknownCreates++;
       this.caller?.resolve("unknown" satisfies CreateOutcome);
     } else this.caller?.reject(unavailable(what, verdict));
@@ -183,7 +183,7 @@ export class SimCall extends ProcessEvent implements Abortable {
     const { what, client } = this;
     const { world } = this.process;
     const refusal: Verdict | undefined =
-      this.fault === "conflict" || this.fault === "slowDown"
+      this.fault === "conflict" || this.fault === "slowDown" || this.fault === "full"
         ? this.fault
         : this.fault === "errorBeforeApply"
           ? "error"
@@ -288,11 +288,11 @@ function perform(store: SimStore, what: CallArguments, call: SimCall): unknown {
     case "put":
       return store.put(key, what.object as StoredObject);
     case "get":
-      return store.get(key);
+      return damage(store.get(key), call);
     case "getRange":
       return damage(store.getRange(key, what.start ?? 0, what.length ?? 0), call);
     case "list":
-      return shorten(store.list(key, what.startAfter ?? "", what.length ?? 1000), call);
+      return shorten(store.list(key, what.startAfter ?? "", what.length ?? 1000, asOfMs(call)), call);
     case "delete": {
       const keys = what.keys ?? [];
       const { client, process, index } = call;
@@ -303,13 +303,19 @@ function perform(store: SimStore, what: CallArguments, call: SimCall): unknown {
   }
 }
 
-/** A range read as it comes off a bad wire. */
+/** The moment that a listing shows; undefined for now. */
+function asOfMs({ fault, client, process, index }: SimCall): number | undefined {
+  if (fault !== "staleList") return undefined;
+  return process.world.nowMs - client.faults.staleMs(client.faults.detail(process, index));
+}
+
+/** A read as it comes off a bad wire. */
 function damage(bytes: Uint8Array | undefined, call: SimCall): Uint8Array | undefined {
   if (bytes === undefined || bytes.length === 0) return bytes;
-  if (call.fault !== "truncated" && call.fault !== "corrupted") return bytes;
+  if (call.fault !== "truncated" && call.fault !== "corrupted" && call.fault !== "damagedGet") return bytes;
   const rng = call.client.faults.detail(call.process, call.index);
   const at = rng.below(bytes.length);
-  if (call.fault === "truncated") return bytes.slice(0, at);
+  if (call.fault === "truncated" || (call.fault === "damagedGet" && rng.chance(0.3))) return bytes.slice(0, at);
   const out = new Uint8Array(bytes);
   out[at] = (out[at] as number) ^ (1 << rng.below(8));
   return out;
@@ -338,6 +344,8 @@ function resultText(value: unknown): string | number {
 
 function unavailable(what: CallArguments, verdict: Verdict): BatchWeaveError {
   const { kind, key } = what;
+  if (verdict === "full")
+    return new BatchWeaveError("STORE_FULL", `${kind} ${key}: no room is left`, { key, call: kind });
   return new BatchWeaveError("STORE_UNAVAILABLE", `${kind} ${key}: ${verdict}; try again`, {
     key,
     call: kind,

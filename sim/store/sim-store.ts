@@ -4,6 +4,7 @@ import type { Body, CreateOutcome, ListPage, ObjectStore } from "../../src/store
 import type { CallKind } from "../world/call-kind.js";
 import { RateCeiling, type RateCeilingOptions } from "../world/rate-ceiling.js";
 import { KeyIndex } from "./key-index.js";
+import { ListingPast, rewound } from "./listing-past.js";
 
 /** Options of {@link SimStore}. */
 export interface SimStoreOptions {
@@ -19,6 +20,8 @@ export interface SimStoreOptions {
   readonly copies?: "both" | "in" | "none" | undefined;
   /** Writes of these keys take their time and effect and are then forgotten; reading or listing them is an error. None unless told. */
   readonly forgets?: ((key: string) => boolean) | undefined;
+  /** Listings can be had as they were up to so many ms ago. Nothing is remembered unless told. */
+  readonly remembersMs?: number | undefined;
   /** Puts of these keys go in parts: until the last one is there, or for ever, they are uploads that somebody may abort. None unless told. */
   readonly inParts?: ((key: string) => boolean) | undefined;
 }
@@ -62,6 +65,7 @@ export class SimStore {
   readonly #forgets: (key: string) => boolean;
   readonly #inParts: ((key: string) => boolean) | undefined;
   readonly #uploads = new Set<Upload>();
+  readonly #past: ListingPast | undefined;
 
   constructor(options: SimStoreOptions = {}) {
     this.#ignoresPreconditions = options.ignoresPreconditions ?? false;
@@ -69,6 +73,12 @@ export class SimStore {
     this.#copies = options.copies ?? "both";
     this.#forgets = options.forgets ?? (() => false);
     this.#inParts = options.inParts;
+    this.#past = options.remembersMs === undefined ? undefined : new ListingPast(options.remembersMs);
+  }
+
+  /** Tells the store what time it is, if it is to remember. */
+  set clock(nowMs: () => number) {
+    if (this.#past !== undefined) this.#past.nowMs = nowMs;
   }
 
   /** Whether there are uploads at all. */
@@ -140,8 +150,12 @@ export class SimStore {
 
   /** Applies a delete of one key. */
   delete(key: string): void {
+    const size = this.#objects.get(key)?.size;
     const changed = this.#objects.delete(key);
-    if (changed) this.#keys.remove(key);
+    if (changed) {
+      this.#past?.note(key, size);
+      this.#keys.remove(key);
+    }
     this.onApply?.({ kind: "delete", key, changed });
   }
 
@@ -167,14 +181,15 @@ export class SimStore {
     return join(parts, object.size).subarray(from, to);
   }
 
-  /** One page of a listing. */
-  list(prefix: string, startAfter: string, limit: number): ListPage {
+  /** One page of a listing; as of some time ago, if told, as far as the store remembers. */
+  list(prefix: string, startAfter: string, limit: number, asOfMs?: number): ListPage {
     this.#assertKept(prefix);
     const most = Math.min(limit, pageKeysMax);
-    const keys = this.#keys.page(prefix, startAfter, most + 1);
-    const more = keys.length > most;
-    if (more) keys.pop();
-    return { objects: keys.map((key) => ({ key, size: (this.#objects.get(key) as StoredObject).size })), more };
+    const before = asOfMs === undefined ? undefined : this.#past?.since(asOfMs);
+    const keys = this.#keys.page(prefix, startAfter, most + 1 + (before?.size ?? 0));
+    const listed = keys.map((key) => ({ key, size: (this.#objects.get(key) as StoredObject).size }));
+    const objects = before === undefined ? listed : rewound(listed, before, prefix, startAfter);
+    return { objects: objects.slice(0, most), more: objects.length > most };
   }
 
   /** Bytes of a key's object; undefined when there is none. */
@@ -195,12 +210,14 @@ export class SimStore {
     }
   }
 
-  /** Flips one bit at rest: what no transport checksum will ever notice. */
-  corrupt(key: string, offset: number): void {
+  /** Flips one bit at rest: what no transport checksum will ever notice. Returns what puts it right again. */
+  corrupt(key: string, offset: number): () => void {
+    const before = this.#objects.get(key) as StoredObject;
     const bytes = this.get(key)?.slice();
     if (bytes === undefined || offset >= bytes.length) throw new RangeError(`no byte ${offset} in ${key}`);
     bytes[offset] = (bytes[offset] as number) ^ 0x10;
     this.#objects.set(key, { size: bytes.length, parts: [bytes] });
+    return () => void this.#objects.set(key, before);
   }
 
   /** The store as seen by nobody in particular: no time, no faults. For oracles and for setting a scene. */
@@ -222,7 +239,9 @@ export class SimStore {
     if (this.#forgets(key)) return;
     const before = this.#objects.size;
     this.#objects.set(key, object);
-    if (this.#objects.size !== before) this.#keys.add(key);
+    if (this.#objects.size === before) return;
+    this.#past?.note(key, undefined);
+    this.#keys.add(key);
   }
 
   #isSame(key: string, object: StoredObject): boolean {

@@ -33,6 +33,9 @@ export type CallFault =
   | "crashAfterApply"
   | "crashBeforeAnswer"
   | "stall"
+  | "staleList"
+  | "damagedGet"
+  | "full"
   | "ambush";
 
 /** Every fault of a store call, and the calls it can hit. */
@@ -75,6 +78,12 @@ export const callFaults: Readonly<Record<CallFault, readonly CallKind[]>> = {
   crashBeforeAnswer: callKinds,
   /** The process is suspended with the request unsent, and sends it when it wakes: a zombie. */
   stall: callKinds,
+  /** A LIST page as it would have been some time ago. */
+  staleList: ["list"],
+  /** A whole object with one bit flipped, or cut off. */
+  damagedGet: ["get"],
+  /** No room: certainly nothing was written, and there is no use in trying again at once. */
+  full: ["create", "put"],
   /**
    * A reader is suspended with its request unsent because a writer stalls on its way to creating that very object; it wakes soon after
    * the writer. If the name was reclaimed meanwhile, it reads the zombie. Never drawn by itself: `ambushRate`.
@@ -106,6 +115,8 @@ export interface FaultProfile {
   readonly budgets?: Readonly<Record<string, number>> | undefined;
   /** How late a late request lands. */
   readonly lateMs?: readonly [number, number] | undefined;
+  /** How old a stale listing is; a tenth of a second to three unless told. The store must remember that long. */
+  readonly staleMs?: readonly [number, number] | undefined;
   /** Share of reads of an object whose creation stalls that are ambushed. */
   readonly ambushRate?: number | undefined;
   /** How long a stalled process is gone. */
@@ -171,6 +182,11 @@ export class FaultInjector {
   /** How late a late request lands. */
   lateMs(rng: Rng): number {
     return rng.between(...(this.#profile.lateMs ?? ([30_000, 600_000] as const)));
+  }
+
+  /** How old a stale listing is. */
+  staleMs(rng: Rng): number {
+    return rng.between(...(this.#profile.staleMs ?? ([100, 3000] as const)));
   }
 
   /** Suspends a process that is about to send a request. */

@@ -45,6 +45,7 @@ export class Simulation {
     this.#options = options;
     this.world = new World(options);
     this.store = new SimStore({ copies: "in", ...options.store });
+    this.store.clock = () => this.world.nowMs;
     this.faults = new FaultInjector(this.world, options.faults, options.filter);
     this.#latency = typeof latency === "string" ? latencyModels[latency] : latency;
   }
