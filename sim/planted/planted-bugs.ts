@@ -1,4 +1,5 @@
 /** The planted bugs: one safety rule taken out at a time. Texts are the compiled code's, so `plant` notices when it moves on. */
+import { deepBugs } from "./deep-bugs.js";
 import type { PlantedBug } from "./planted.js";
 
 /** A bug of a single edit. */
@@ -383,7 +384,11 @@ const forking: readonly PlantedBug[] = [
     edits: [
       { file: fork, find: "await commitPinCopy(ancestor, log.spec.uuid, origin, pin, { signal });", replace: "" },
       // The confirmation would notice.
-      { file: pins, find: 'if (result === "gone")\n            throw pinGone(spec.uuid, uri);', replace: "" },
+      {
+        file: pins,
+        find: 'if ((await commitConfirmation(log, spec.uuid, options)) === "gone")\n                throw pinGone(spec.uuid, uri);',
+        replace: "await commitConfirmation(log, spec.uuid, options);",
+      },
     ],
   },
   bug(
@@ -429,6 +434,7 @@ export const plantedBugs: readonly PlantedBug[] = [
   ...reclaiming,
   ...forking,
   ...deleting,
+  ...deepBugs,
 ];
 
 /** Bugs in the toy log: they show that planting works, whatever the product looks like. */
