@@ -12,6 +12,9 @@ import type { Handle, WeaveStage } from "./weave-stage.js";
 /** Mean time that a straggler takes for an iteration. */
 const stragglerMs = 2500;
 
+/** Reads in a row that a bad wire may spoil. */
+const damagedMax = 30;
+
 interface Save {
   readonly cursor: Cursor;
   readonly ranks: Set<number>;
@@ -165,14 +168,17 @@ export class Job {
   async #train(context: ProcessContext, consumer: Consumer, rank: number, from: Cursor): Promise<void> {
     const { plan, counts } = this.#stage;
     let at: { row: number; iteration: number } = from;
-    for (;;) {
+    for (let damaged = 0; ; ) {
       let result: IteratorResult<Share, undefined>;
       try {
         result = await consumer.next();
       } catch (error) {
         if (!this.#stage.isWireDamage(error)) throw error;
+        // The wire does not do this so often.
+        if (++damaged > damagedMax) throw new Violation("damage", `${this.name} rank ${rank}: ${error}`);
         continue;
       }
+      damaged = 0;
       if (result.done === true) {
         this.#finish(rank, at, consumer.leftoverRows);
         return;
