@@ -28,6 +28,7 @@ export {
   firstOwnStep,
   type Holder,
   holds,
+  laneAheadMax,
   laneNumber,
   laneSeqAt,
   type SilentFinding,

@@ -16,7 +16,7 @@ import {
 import type { Draft } from "./draft.js";
 
 /** Lanes: how many batches a lane may be ahead of the first missing step. More wait with their producer. */
-const laneAheadMax = 64;
+export const laneAheadMax = 64;
 
 /** What became of one batch. */
 export type BatchVerdict =
