@@ -24,6 +24,7 @@ from batchweave.format.join import raw_bytes
 from batchweave.lifecycle.checkpoints import live_checkpoints
 from batchweave.log import draft, stage
 from batchweave.log.log import Log
+from head_store import HeadStore
 from memory_store import MemoryStore
 
 FIXTURES = Path(__file__).parents[2] / "test" / "conformance" / "fixtures"
@@ -259,6 +260,39 @@ def view_of(case: dict[str, Any], view: dict[str, Any]) -> Any:
         return {"lines": lines, "leftoverRows": consumer.leftover_rows}
 
 
+def head_case(case: dict[str, Any]) -> Any:
+    """One process on a scripted store: what it concludes from each action, and every call it makes, in order."""
+    store = HeadStore(case["bodies"], case["present"], case["script"])
+    log = Log(store, manifest.decode_namespace(base64.b64decode(case["spec"]), WHERE), lambda uri: MemoryStore())
+    results: list[Any] = []
+    for action in case["actions"]:
+        store.calls.append(f"# {action}")
+        found = result_of(lambda action=action: head_action(log, action))  # type: ignore[misc]
+        results.append(found["value"] if "value" in found else found)
+    return {"results": results, "calls": store.calls}
+
+
+def head_action(log: Log, action: str) -> Any:
+    def shown(found: manifest.Manifest) -> dict[str, Any]:
+        return {"version": found.version, "by": found.commit["by"] if found.version else ""}
+
+    if action in ("load", "jump", "advance", "newest"):
+        return shown(getattr(log.head, action)())
+    if action == "walk":
+        return shown(log.head.walk(lambda _: False, 3))
+    if action == "look":
+        return log.head.boundary.look()
+    if action == "keep":
+        return log.head.keep(log.head.newest())
+    def prepare(base: manifest.Manifest) -> None:
+        """Something that staging needs and that is kept as long as its version."""
+        if action == "commit looked up" and log.head.read(base.version) is None:
+            raise BatchWeaveError("MISSING_OBJECT", "What staging needs is gone.", {})
+
+    attempt = log.attempt("me", "settings", lambda d, _: (stage.stage_max_lag(d, 7), None), prepare, fresh=action == "commit")
+    return {"outcome": attempt.outcome, **shown(attempt.manifest)}
+
+
 def run_case(case: dict[str, Any]) -> dict[str, Any]:
     operations: dict[str, Callable[[dict[str, Any]], Any]] = {
         "decode": decode,
@@ -270,6 +304,7 @@ def run_case(case: dict[str, Any]) -> dict[str, Any]:
         "block": block,
         "join": join,
         "stage": run_stage,
+        "head": head_case,
         "namespace": lambda c: {name: result_of(lambda v=v: view_of(c, v)) for name, v in c["views"].items()},
     }
     return result_of(lambda: operations[case["op"]](case))
@@ -301,7 +336,7 @@ for _family in sorted(FIXTURES.glob("*.jsonl")):
 class Families(unittest.TestCase):
     def test_there_are_cases_of_every_family(self) -> None:
         found = sorted(path.name for path in FIXTURES.glob("*.jsonl"))
-        self.assertEqual(found, ["blocks.jsonl", "codecs.jsonl", "hostile.jsonl", "joins.jsonl", "namespaces.jsonl", "projections.jsonl", "stages.jsonl"])
+        self.assertEqual(found, ["blocks.jsonl", "codecs.jsonl", "heads.jsonl", "hostile.jsonl", "joins.jsonl", "namespaces.jsonl", "projections.jsonl", "stages.jsonl"])
 
 
 if __name__ == "__main__":

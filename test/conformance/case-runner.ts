@@ -57,6 +57,7 @@ import {
   stageReturn,
 } from "../../src/log/stage.js";
 import { MemoryStore, type ObjectStore } from "../../src/store/index.js";
+import { runHeadCase } from "./head-runner.js";
 
 type Json = ReturnType<typeof JSON.parse>;
 
@@ -289,4 +290,5 @@ const operations: Record<string, (c: ConformanceCase) => Json> = {
   join,
   stage,
   namespace,
+  head: runHeadCase,
 };

@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import { blockCases } from "./block-cases.js";
 import { runCase } from "./case-runner.js";
 import { codecCases } from "./codec-cases.js";
+import { headCases } from "./head-cases.js";
 import { hostileCases } from "./hostile-cases.js";
 import { joinCases } from "./join-cases.js";
 import { namespaceCases } from "./namespace-cases.js";
@@ -20,6 +21,7 @@ mkdirSync(folder, { recursive: true });
 const families = {
   codecs: codecCases(),
   blocks: blockCases(),
+  heads: headCases(),
   hostile: hostileCases(),
   joins: joinCases(),
   projections: projectionCases(),

@@ -137,13 +137,13 @@ class Head:
                     self._looked_at = begun
                     known = self._adopt(manifest)
                     return self._probe_forward() if is_probing else known
+            else:
+                # What is gone may have gone with everything else: only a look tells that the namespace was deleted.
+                self.boundary.look()
             # Nothing at all above the boundary, where the head must be: a listing may be late, but not for long.
             absences += not is_listed
             if absences >= _ABSENCES_MAX:
                 break
-            else:
-                # What is gone may have gone with everything else: only a look tells that the namespace was deleted.
-                self.boundary.look()
             # Listed and then deleted, or a zombie below the boundary: list again.
             time.sleep(0.01 * attempt)
         raise BatchWeaveError(
@@ -177,7 +177,9 @@ class Head:
 
     def jump(self) -> Manifest:
         """To the newest version: after a lost commit, walking through every version would lose again."""
-        base = self.newest()
+        base = self.known
+        if base is None:
+            return self.load()
         keys, more = self._store.list(MANIFEST_PREFIX, manifest_key(base.version), LIST_PAGE_MAX)
         if more:
             return self.load()

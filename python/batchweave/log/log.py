@@ -111,7 +111,17 @@ class Log:
         self._check_presence()
         base = self.head.jump() if fresh else self.head.newest()
         while True:
-            prepared = prepare(base) if prepare else None
+            try:
+                prepared = prepare(base) if prepare else None
+            except BatchWeaveError as error:
+                # A look-up found its object gone. If a reclaim followed a newer version, the base is what is out of date.
+                if not is_error(error, "MISSING_OBJECT"):
+                    raise
+                newer = self.head.jump()
+                if newer.version <= base.version:
+                    raise
+                base, fresh = newer, True
+                continue
             stamp = Stamp(random_id(), by, int(time.time() * 1_000), self.head.boundary.n, kind)
             draft = Draft(base, stamp)
             refusal = None
