@@ -15,8 +15,8 @@ SWAPS: dict[type, tuple[str, str]] = {
     ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"), ast.NotIn: ("not in", "in"),
     ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "+"),
 }
-#: Calls whose absence nobody is promised to notice.
-TELLING = ("log.", "logging.", "warnings.", "print(")
+#: Calls whose absence nobody is promised to notice: what is only told to people, and pauses, whose length is a matter of taste.
+TELLING = ("log.", "logging.", "warnings.", "print(", "time.sleep(")
 
 
 class Source:
@@ -59,6 +59,11 @@ def mutants_of(source: Source) -> Iterator[dict[str, Any]]:
         if id(node) in skipped or isinstance(node, (ast.Raise, ast.JoinedStr)):
             skipped.update(id(child) for child in ast.walk(node))
             continue
+        if isinstance(node, ast.Call) and source.text[slice(*source.span(node.func))] == "time.sleep":
+            skipped.update(id(child) for argument in node.args for child in ast.walk(argument))
+        if isinstance(node, ast.Assign) and node.col_offset == 0 and source.text[slice(*source.span(node.targets[0]))].startswith("_"):
+            # What is private to a module is tuned, not promised: limits that others rely on have public names.
+            skipped.update(id(child) for child in ast.walk(node.value) if isinstance(child, ast.Constant))
         if isinstance(node, ast.AnnAssign):
             skipped.update(id(child) for child in ast.walk(node.annotation))
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -5,13 +5,15 @@ Method: logs of every length around the strides of the search, on a store whose 
 from __future__ import annotations
 
 import unittest
-from typing import Any
+from typing import Any, Callable
 from unittest import mock
 
-from batchweave import BatchWeaveError
-from batchweave.format.keys import BATCH_PREFIX, INTENT_PREFIX, MANIFEST_PREFIX, batch_intents, manifest_key
+from batchweave import BatchWeaveError, create_namespace
+from batchweave.format.keys import BATCH_PREFIX, INTENT_PREFIX, MANIFEST_PREFIX, NAMESPACE_KEY, LeavingIntent, OpeningIntent, batch_intents, manifest_key
 from batchweave.log import head as head_module
 from batchweave.log import log as log_module
+from batchweave.log.round_trip import RoundTrip
+from batchweave.log.stage import is_spent
 from hooked_store import HookedStore
 from memory_store import MemoryStore, at
 from small_world import World, Writer, announce, reclaim
@@ -113,6 +115,99 @@ class Intents(unittest.TestCase):
         self.assertEqual(len(found.keys), 5)
         with mock.patch.object(world.store, "list", short), mock.patch.object(log_module, "_INTENTS_MAX", 4):
             self.assertEqual(len(world.open().list_intents().keys), 4)
+
+
+    def test_an_attempt_with_nothing_to_commit_commits_nothing(self) -> None:
+        world = World()
+        writer = Writer(world.open(), "p").open()
+        before = dict(world.store.objects)
+        for fresh in (True, False):
+            self.assertEqual(writer.log.attempt_batches(writer.holder, [], fresh=fresh).outcome, "nothing")
+        self.assertEqual(world.store.objects, before)
+
+    def test_an_intent_is_spent_once_the_state_has_passed_it_and_not_before(self) -> None:
+        holder = ["p", 3, "aaaaaaaaaaaa"]
+        batches = [[*holder, seq, 0, 0, []] for seq in (4, 5)]
+
+        def state(epoch: int, incarnation: str, seq: int, left: int = 0) -> dict[str, list[Any]]:
+            return {"p": [epoch, incarnation, seq, 1, 0, left]}
+
+        mine, other = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
+        opening, leaving = OpeningIntent("p", 2, mine), LeavingIntent("p", 3, mine)
+        expected: list[tuple[Any, dict[str, list[Any]], bool]] = [
+            (batches, {}, False), (opening, {}, False), (leaving, {}, False),
+            (batches, state(3, mine, 5), False), (batches, state(3, mine, 6), True),
+            (batches, state(3, other, 6), False), (batches, state(4, other, 0), True), (batches, state(2, mine, 6), False),
+            (opening, state(2, other, 0), False), (opening, state(3, other, 0), True),
+            (leaving, state(3, mine, 6), False), (leaving, state(3, mine, 6, 3), True), (leaving, state(4, other, 6), True),
+        ]
+        for intent, states, spent in expected:
+            self.assertIs(bool(is_spent(intent, states)), spent, (intent, states))
+
+
+class Openings(unittest.TestCase):
+    def test_who_loses_twice_publishes_an_intent_and_whoever_commits_next_opens_it(self) -> None:
+        world = World()
+        store = HookedStore(world.store)
+        winner = Writer(world.open(), "winner").open()
+        helper = Writer(world.open(), "helper").open()
+
+        def others_first(key: str, body: Any, call: Callable[[], str]) -> str:
+            if MANIFEST_PREFIX in key:
+                winner.write(1)
+            return call()
+
+        def carry(key: str) -> None:
+            if INTENT_PREFIX in key:
+                attempt = helper.log.attempt_batches(helper.holder, [helper.upload()], helper.log.list_intents())
+                self.assertEqual(attempt.result, (["staged"], 1))
+
+        store.around_create = others_first
+        store.after_put = carry
+        with mock.patch.object(log_module, "_OPEN_ROUNDS_MAX", 3):
+            opening = world.open(store).open_producer("late")
+        self.assertEqual((opening.holder.epoch, opening.seq), (1, 0))
+        state = world.log.head.jump().producers["late"]
+        manifest = world.log.head.read(state[3])
+        assert manifest is not None
+        self.assertEqual((state[1], manifest.commit["by"]), (opening.holder.incarnation, "helper"))
+        self.assertEqual([key for key, _, outcome in store.creates if outcome == "created"], [])
+
+    def test_a_namespace_json_of_another_life_is_noticed_after_half_a_minute_and_not_looked_at_before(self) -> None:
+        world = World()
+        log = world.open()
+        other = MemoryStore()
+        create_namespace("memory:test", rows=1, store=other)
+        world.store.objects[NAMESPACE_KEY] = other.objects[NAMESPACE_KEY]
+        with mock.patch("time.monotonic", return_value=log._seen_at + 29):
+            log.open_producer("p")
+        with mock.patch("time.monotonic", return_value=log._seen_at + 31), self.assertRaises(BatchWeaveError) as caught:
+            log.open_producer("p")
+        self.assertEqual(caught.exception.code, "DELETED")
+
+    def test_a_namespace_json_that_is_gone_stops_nobody_while_the_chain_goes_on(self) -> None:
+        world = World()
+        Writer(world.log, "p").write(2)
+        del world.store.objects[NAMESPACE_KEY]
+        log = world.open()
+        log._seen_at -= 60
+        self.assertEqual(log.open_producer("p").holder.epoch, 2)
+
+
+class RoundTrips(unittest.TestCase):
+    def test_the_first_write_counts_whole_a_faster_one_half_a_slower_one_a_tenth_and_reads_only_before(self) -> None:
+        measure = RoundTrip()
+        self.assertEqual(measure.seconds, 0.1)
+        measure.guess(0.2)
+        self.assertAlmostEqual(measure.seconds, 0.3)
+        measure.learn(1)
+        self.assertAlmostEqual(measure.seconds, 1)
+        measure.learn(2)
+        self.assertAlmostEqual(measure.seconds, 1.1)
+        measure.learn(0.1)
+        self.assertAlmostEqual(measure.seconds, 0.6)
+        measure.guess(9)
+        self.assertAlmostEqual(measure.seconds, 0.6)
 
 
 class ResumePoints(unittest.TestCase):

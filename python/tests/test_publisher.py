@@ -4,6 +4,7 @@ in versions and uploads, not in seconds.
 """
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -15,7 +16,7 @@ from batchweave import create_namespace, open_namespace
 from batchweave.format.keys import manifest_key
 from batchweave.format.manifest import has_left
 from batchweave.format.stored_json import seal_json
-from batchweave.producer.pace import CarrierRhythm, pace_of
+from batchweave.producer.pace import CarrierRhythm, CycleTime, pace_of, spread
 from batchweave.producer.publisher import Publisher
 from memory_store import MemoryStore
 
@@ -93,6 +94,46 @@ class Pace(unittest.TestCase):
         for version in range(1, 11):
             rhythm.see(version, 0.5 * version)
         self.assertAlmostEqual(rhythm.expected_at(5.12, 0.1, pace_of(0.1)), 5.62)
+
+    def test_before_anything_was_seen_half_an_interval_is_expected_and_never_more_than_one_and_two_round_trips(self) -> None:
+        rhythm, pace = CarrierRhythm(), pace_of(0.1)
+        self.assertAlmostEqual(rhythm.interval(pace), 0.2)
+        self.assertAlmostEqual(rhythm.expected_at(7, 0.1, pace), 7 + 0.05 + 0.1 + 0.12)
+        rhythm.see(3, 1)
+        self.assertAlmostEqual(rhythm.interval(pace), 0.2)
+        rhythm.see(5, 2)
+        self.assertAlmostEqual(rhythm.interval(pace), 0.5)
+        rhythm.see(5, 9)
+        rhythm.see(4, 9)
+        self.assertAlmostEqual(rhythm.interval(pace), 0.5)
+        rhythm.see(6, 2.3)
+        self.assertAlmostEqual(rhythm.interval(pace), 0.4)
+        rhythm.see(7, 99)
+        self.assertAlmostEqual(rhythm.interval(pace), 0.8)
+        rhythm.see(8, 99)
+        self.assertAlmostEqual(rhythm.interval(pace), 0.8)
+        # The clock of the carrier is far ahead: the phase still holds.
+        self.assertAlmostEqual(rhythm.expected_at(7, 0.1, pace), 7.92)
+
+    def test_a_carriers_interval_follows_its_cycles_and_idle_ones_double_it_up_to_a_limit(self) -> None:
+        cycles, pace = CycleTime(), pace_of(0.1)
+        self.assertAlmostEqual(cycles.interval(pace, True, 0), 0.2)
+        cycles.learn(1)
+        self.assertAlmostEqual(cycles.interval(pace, False, 0), 1.25)
+        self.assertAlmostEqual(cycles.interval(pace, True, 0), 0.2)
+        cycles.learn(2)
+        self.assertAlmostEqual(cycles.interval(pace, False, 0), 1.25 * 1.1)
+        cycles.learn(0.1)
+        self.assertAlmostEqual(cycles.interval(pace, False, 0), 1.25 * 0.6)
+        self.assertAlmostEqual(cycles.interval(pace, True, 1), 0.4)
+        self.assertAlmostEqual(cycles.interval(pace, True, 2), 0.8)
+        self.assertAlmostEqual(cycles.interval(pace, True, 3), 1)
+
+    def test_turns_are_spread_over_the_span_and_who_is_alone_goes_at_once(self) -> None:
+        self.assertEqual([spread(0.5, 3, crowd) for crowd in (0, 1)], [0, 0])
+        self.assertAlmostEqual(spread(0, 3, 2), 0)
+        self.assertAlmostEqual(spread(1, 3, 2), 3)
+        self.assertAlmostEqual(spread(0.5, 3, 3), 3 * math.log(2) / math.log(3))
 
 
 if __name__ == "__main__":
