@@ -60,7 +60,7 @@ const pythonUnits: Readonly<Record<string, readonly string[]>> = {
   log: ["chain_hazards", "heads", "log", "lives", "durability"],
   producer: ["log", "publisher", "lives", "chain_hazards"],
   consumer: ["conformance", "reused_buffers"],
-  lifecycle: ["log", "pins"],
+  lifecycle: ["lag", "log", "pins"],
   store: ["durability", "lives", "file_store"],
 };
 /** What takes long comes last. */

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import tempfile
 import threading
 import unittest
@@ -97,6 +98,58 @@ class Syncs(unittest.TestCase):
         self.synced.clear()
         store.put("batch/aa/2", b"x")
         self.assertEqual(self.synced, ["batch/aa"])
+
+    def test_a_folder_that_was_removed_and_made_again_is_synced_again(self) -> None:
+        store = FileStore(str(self.root))
+        store.put("batch/aa/1", b"x")
+        shutil.rmtree(self.root / "batch")
+        self.synced.clear()
+        store.put("batch/aa/1", b"x")
+        self.assertEqual(self.synced, ["batch/aa", "batch", ".", ".."])
+
+    def test_only_the_folder_above_the_root_may_refuse_to_be_synced(self) -> None:
+        store = FileStore(str(self.root))
+
+        def deny(path: str) -> None:
+            if path in denied:
+                raise PermissionError(errno.EACCES, "planted")
+
+        self.on_sync = deny
+        denied = {str(self.root)}
+        with self.assertRaises(BatchWeaveError) as caught:
+            store.put("batch/1", b"x")
+        self.assertEqual(caught.exception.code, "STORE_DENIED")
+        denied = {str(self.root.parent)}
+        store.put("batch/1", b"x")
+        self.assertEqual(self.synced[-2:], ["batch", "."])
+
+    def test_what_link_answers_is_created_only_by_the_link_count_and_unknown_unless_it_says_for_certain(self) -> None:
+        store = FileStore(str(self.root))
+        link = os.link
+
+        def answer(code: int, is_made: bool) -> Callable[[str, str], None]:
+            def linking(source: str, target: str) -> None:
+                if is_made:
+                    link(source, target)
+                raise OSError(code, "planted")
+
+            return linking
+
+        store.put("a/0", b"x")
+        for number, (code, is_made, expected) in enumerate(
+            [(errno.EEXIST, True, "created"), (errno.EIO, True, "created"), (errno.EIO, False, "unknown"), (errno.ENOSPC, False, "STORE_FULL")], 1
+        ):
+            with mock.patch.object(os, "link", answer(code, is_made)):
+                try:
+                    found = store.create(f"a/{number}", b"x")
+                except BatchWeaveError as error:
+                    found = error.code
+            self.assertEqual(found, expected, (code, is_made))
+        self.assertEqual(store.create("a/0", b"y"), "exists")
+        with self.assertRaises(BatchWeaveError) as caught:
+            store.create("a", b"y")
+        self.assertEqual(caught.exception.code, "INVALID_ARGUMENT")
+        self.assertEqual(os.listdir(self.root / ".tmp~"), [], "no temporary file is left")
 
     def test_no_thread_relies_on_a_sync_that_is_still_under_way(self) -> None:
         store = FileStore(str(self.root))

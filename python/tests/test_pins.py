@@ -10,10 +10,13 @@ import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import batchweave
+from batchweave.errors import BatchWeaveError
 from batchweave.format.stored_json import seal_json
 from batchweave.log.draft import Draft
+from batchweave.store.file_store import FileStore
 
 FORK = "00000000-1111-4222-8333-444444444444"
 
@@ -73,6 +76,18 @@ class Pins(unittest.TestCase):
         self.refused(uri, "NO_NAMESPACE")
         batchweave.create_namespace((self.folder / "parent").as_uri(), rows=1)
         self.refused(uri, "WRONG_NAMESPACE")
+
+    def test_whoever_may_only_read_relies_on_an_unconfirmed_pin_and_on_nothing_else(self) -> None:
+        uri = self.fork(self.pin(False))
+
+        def refuse(code: str) -> Any:
+            return mock.patch.object(FileStore, "create", side_effect=BatchWeaveError(code, "planted", {}))
+
+        with refuse("STORE_DENIED"):
+            batchweave.open_namespace(uri)
+        with refuse("STORE_FULL"):
+            self.refused(uri, "STORE_FULL")
+        self.assertFalse(self.parent.log.head.jump().pins[FORK]["confirmed"])
 
     def test_a_fork_that_has_trimmed_all_it_inherited_needs_no_pin(self) -> None:
         uri = self.fork([0, "0123456789ab", 0, 7], trim=2)
