@@ -5,7 +5,8 @@ export default defineConfig({
     include: ["test/**/*.test.ts"],
     // Several tests start real processes; two workers keep a small machine from timing them out.
     maxWorkers: 2,
-    testTimeout: 30_000,
-    hookTimeout: 30_000,
+    // Catches a test that hangs. A busy machine takes ten times as long as an idle one, and no test proves anything by being quick.
+    testTimeout: 300_000,
+    hookTimeout: 300_000,
   },
 });

@@ -15,7 +15,7 @@ import { Report } from "./parts/report.js";
 import { median } from "./parts/statistics.js";
 
 export const summary =
-  "producer processes against the bare store [--payloads 100e3,1e6,10e6] [--producers 1,4] [--rounds 4] [--seconds 6] [--store file|s3] [--folder DIR]";
+  "producer processes against the bare store [--payloads 100e3,1e6,10e6] [--producers 1,4] [--rounds 4] [--seconds 6] [--warm yes|no] [--store file|s3] [--folder DIR]";
 
 const slices = 8;
 const uploadsInFlight = 8;
@@ -37,6 +37,7 @@ interface Cell {
   readonly producers: number;
   readonly rounds: number;
   readonly seconds: number;
+  readonly isWarm: boolean;
 }
 
 interface Round extends IngestAnswer {
@@ -134,7 +135,7 @@ async function measure(cell: Cell, place: BenchPlace, report: Report): Promise<v
     const writes: number[] = [];
     const reads: number[] = [];
     const cpu = { bare: [] as number[], log: [] as number[] };
-    for (const kind of ["bare", "log"] as const) await warmUp(cell, place, crew, kind);
+    if (cell.isWarm) for (const kind of ["bare", "log"] as const) await warmUp(cell, place, crew, kind);
     for (let round = 1; round <= cell.rounds; round++) {
       // Whoever comes second finds the disk's burst spent: so they take turns in that too.
       for (const kind of round % 2 === 1 ? (["bare", "log"] as const) : (["log", "bare"] as const)) {
@@ -177,7 +178,7 @@ async function measure(cell: Cell, place: BenchPlace, report: Report): Promise<v
 }
 
 export async function run(args: string[]): Promise<void> {
-  const options = readOptions(args, ["payloads", "producers", "rounds", "seconds", "folder", "store"]);
+  const options = readOptions(args, ["payloads", "producers", "rounds", "seconds", "warm", "folder", "store"]);
   const report = new Report("ingest", options.json);
   await inBenchPlace(options.store, options.folder, async (place) => {
     for (const payloadBytes of numbers(options.payloads, [100_000, 1_000_000, 10_000_000]))
@@ -187,6 +188,8 @@ export async function run(args: string[]): Promise<void> {
           producers,
           rounds: number(options.rounds, 4),
           seconds: number(options.seconds, 6),
+          // Without, only what is counted means something.
+          isWarm: options.warm !== "no",
         };
         await measure(cell, place, report);
         // Of a folder only names are left, and deleting those would slow the next cell.

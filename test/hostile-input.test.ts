@@ -13,7 +13,7 @@ import { buildIfStale, type Ended, must, start, Workspace } from "./cli/command-
 
 const space = new Workspace();
 const servers: Server[] = [];
-beforeAll(buildIfStale, 60_000);
+beforeAll(buildIfStale);
 afterAll(() => {
   for (const server of servers) {
     server.closeAllConnections();
@@ -144,7 +144,7 @@ describe("a folder that somebody prepared", () => {
     const { uri } = await victim("outer");
     const found = await ended(["create", `${uri}/%6danifest/x`, "--rows", "1"]);
     expect([found.status, found.stderr]).toEqual([2, expect.stringContaining("error[NOT_EMPTY]")]);
-  }, 40_000);
+  });
 });
 
 describe("a terminal's escapes are never printed raw", () => {
@@ -191,7 +191,7 @@ describe("a terminal's escapes are never printed raw", () => {
       const { stdout, stderr } = await ended(args);
       expect(raw.test(stdout + stderr)).toBe(false);
     }
-  }, 40_000);
+  });
 });
 
 describe("a key in a URI is never repeated", () => {
@@ -302,5 +302,5 @@ describe("a server that means harm", () => {
     const found = await info(port);
     expect(found.status).not.toBe(0);
     expect(asked).toEqual([]);
-  }, 60_000);
+  });
 });

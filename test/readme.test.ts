@@ -16,7 +16,7 @@ import { readText, root } from "./source-tree.js";
 const folder = mkdtempSync(join(tmpdir(), "batchweave-readme-"));
 const uri = pathToFileURL(join(folder, "run")).href;
 
-beforeAll(buildIfStale, 60_000);
+beforeAll(buildIfStale);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 function example(name: string, ...args: string[]): string[] {

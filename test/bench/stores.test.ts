@@ -5,7 +5,7 @@
 import { expect, test } from "vitest";
 import { expectShape, rowsOf } from "./bench-rows.js";
 
-test("store: every client in every cell", { timeout: 120_000 }, async () => {
+test("store: every client in every cell", async () => {
   const small = ["--sizes", "1e5", "--concurrency", "2", "--tls", "no", "--rounds", "1", "--seconds", "0.3"];
   const rows = await rowsOf("store", ...small);
   expectShape(rows, "client op bytes concurrency tls mbPerS p50Ms p99Ms cpuSPerGb");
@@ -15,13 +15,13 @@ test("store: every client in every cell", { timeout: 120_000 }, async () => {
   );
 });
 
-test("hedging: at most 5 % more range reads", { timeout: 120_000 }, async () => {
+test("hedging: at most 5 % more range reads", async () => {
   const [plain, hedged] = await rowsOf("hedging", "--steps", "200");
   expect([plain?.["hedged"], hedged?.["hedged"]]).toEqual([false, true]);
   expect(hedged?.["extraRequests"]).toBeLessThanOrEqual(0.05);
 });
 
-test("requests: a batch takes at most three writes, however few share a commit", { timeout: 120_000 }, async () => {
+test("requests: a batch takes at most three writes, however few share a commit", async () => {
   const rows = await rowsOf("requests", "--producers", "1,3", "--pace", "4", "--seconds", "3");
   for (const { writesPerBatch, rankReadsPerBatch } of rows) {
     expect(writesPerBatch).toBeGreaterThanOrEqual(1);

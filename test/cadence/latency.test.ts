@@ -28,7 +28,7 @@ describe("awaited tickets", () => {
     expect(leisurely.requestsPerBatch).toBeLessThan(2.35);
     // A look a batch: the name of the next version, perhaps the one after, and the boundary.
     expect(awaited.requestsPerBatch).toBeLessThan(leisurely.requestsPerBatch + 3);
-  }, 60_000);
+  });
 
   test("of seven producers at two batches a second take seconds, not a minute", async () => {
     const run = await runCadence({
@@ -40,7 +40,7 @@ describe("awaited tickets", () => {
     });
     expect(run.ackP50).toBeLessThan(0.3);
     expect(run.ackP99).toBeLessThan(2);
-  }, 60_000);
+  });
 });
 
 describe("producers that close", () => {
@@ -133,4 +133,4 @@ test("bench latency prints the agreed fields, for both stores", async () => {
       expect(value).toBeGreaterThan(0);
     expect(rows[1]).toMatchObject({ bench: "latency", store, producers: 2, kind: "one after another" });
   }
-}, 60_000);
+});

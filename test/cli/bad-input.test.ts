@@ -21,7 +21,7 @@ beforeAll(async () => {
   await must("create", space.uri("lanes"), "--rows", "4", "--order", "lanes", "--lanes", "2");
   writeFileSync(space.path("slice.bin"), "some bytes");
   writeFileSync(space.path("cursor.json"), "not a cursor");
-}, 60_000);
+});
 
 afterAll(() => space.remove());
 

@@ -21,7 +21,7 @@ beforeAll(async () => {
   await must("create", uri, "--rows", "4", "--chunks", "2");
   await must("produce", uri, "--id", "p0", "--batches", "6", "--bytes", String(sliceBytes), "--samples", "3");
   await must("produce", uri, "--id", "p1", "--batches", "2", "--bytes", "400", "--tensors", "--close");
-}, 60_000);
+});
 
 afterAll(() => space.remove());
 

@@ -24,7 +24,7 @@ beforeAll(() => {
   mkdirSync(space.path("bin"));
   mkdirSync(space.path("tmp"));
   symlinkSync(join(root, "dist/src/cli/main.js"), space.path("bin/batchweave"));
-}, 60_000);
+});
 afterAll(() => space.remove());
 
 function blocksOf(page: string): Block[] {
@@ -66,7 +66,7 @@ test("the page's session runs, and prints what the page says", () => {
   blocks.forEach(({ output }, i) => {
     if (output !== undefined) expect(printed[i]).toMatch(patternOf(output));
   });
-}, 120_000);
+});
 
 test("the comparison can fail", () => {
   expect("a 1\nb\n").toMatch(patternOf("a …\n…\nb"));

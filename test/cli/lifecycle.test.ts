@@ -16,7 +16,7 @@ beforeAll(async () => {
   buildIfStale();
   await must("create", uri, "--rows", "2");
   await must("produce", uri, "--id", "p", "--batches", "30", "--bytes", "200", "--samples", "4");
-}, 60_000);
+});
 
 afterAll(() => space.remove());
 

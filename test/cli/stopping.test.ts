@@ -12,8 +12,8 @@ import { sealJson } from "../../src/format/index.js";
 import { root } from "../source-tree.js";
 import { buildIfStale, must, type Running, start, Workspace } from "./command-line.js";
 
-/** The process allows itself 1.7 s. A loaded machine takes its time to deliver a signal and to tell of an exit. */
-const endMsMax = 5_000;
+/** The process allows itself 1.7 s; a store that hangs is given up after 30 s or never. What is between is a loaded machine's to spend. */
+const endMsMax = 20_000;
 
 const space = new Workspace();
 let server: Server;
@@ -23,7 +23,7 @@ beforeAll(async () => {
   buildIfStale();
   server = createServer(({ url }) => asked.get(url?.split("/")[1] ?? "")?.());
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-}, 60_000);
+});
 afterAll(() => {
   server.closeAllConnections();
   server.close();
@@ -88,26 +88,22 @@ test("every command has a command line here", () => {
   );
 });
 
-test.each(Object.keys(lines))(
-  "%s ends while its store hangs",
-  async (name) => {
-    const first = new Promise<void>((resolve) => asked.set(`hang-${name}`, resolve));
-    const uri = `s3://hang-${name}/ns`;
-    const more = lines[name] as (typeof lines)[string];
-    const running = start(typeof more === "function" ? more(uri) : [name, uri, ...more], {
-      AWS_ENDPOINT_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-      AWS_ACCESS_KEY_ID: "a",
-      AWS_SECRET_ACCESS_KEY: "b",
-      AWS_REGION: "us-east-1",
-    });
-    const early = await Promise.race([first, running.ended]);
-    expect(early).toBeUndefined();
-    const { status, ms } = await stop(running);
-    expect(status).toBe(143);
-    expect(ms).toBeLessThan(endMsMax);
-  },
-  30_000,
-);
+test.each(Object.keys(lines))("%s ends while its store hangs", async (name) => {
+  const first = new Promise<void>((resolve) => asked.set(`hang-${name}`, resolve));
+  const uri = `s3://hang-${name}/ns`;
+  const more = lines[name] as (typeof lines)[string];
+  const running = start(typeof more === "function" ? more(uri) : [name, uri, ...more], {
+    AWS_ENDPOINT_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    AWS_ACCESS_KEY_ID: "a",
+    AWS_SECRET_ACCESS_KEY: "b",
+    AWS_REGION: "us-east-1",
+  });
+  const early = await Promise.race([first, running.ended]);
+  expect(early).toBeUndefined();
+  const { status, ms } = await stop(running);
+  expect(status).toBe(143);
+  expect(ms).toBeLessThan(endMsMax);
+});
 
 test("verify of a log that claims 2^53 steps ends on its own, quickly, and says what is wrong", async () => {
   const uri = space.uri("absurd");
@@ -127,7 +123,7 @@ test("verify of a log that claims 2^53 steps ends on its own, quickly, and says 
   );
   const ended = await start(["verify", uri]).ended;
   expect([ended.status, ended.stdout]).toEqual([2, expect.stringContaining("cannot be found")]);
-}, 30_000);
+});
 
 test("demo ends in the middle of its story, and its processes with it", async () => {
   const running = start(["demo"]);
@@ -135,4 +131,4 @@ test("demo ends in the middle of its story, and its processes with it", async ()
   const { status, ms } = await stop(running);
   expect(status).toBe(143);
   expect(ms).toBeLessThan(endMsMax);
-}, 30_000);
+});

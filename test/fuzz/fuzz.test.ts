@@ -12,7 +12,7 @@ import { fuzzOnce } from "./fuzzer.js";
 
 test("two thousand seeds of every decoder find nothing", async () => {
   for (let seed = 100_000; seed < 102_000; seed++) expect(await fuzzOnce(seed)).toEqual([]);
-}, 120_000);
+});
 
 test("stored cases are answered as they were", async () => {
   const lines = readFileSync(join(root, "test/fuzz/corpus.jsonl"), "utf8").trimEnd().split("\n");
@@ -21,4 +21,4 @@ test("stored cases are answered as they were", async () => {
     const { expect: expected, ...given } = JSON.parse(line);
     expect([given.name, await runCase(given as ConformanceCase)]).toEqual([given.name, expected]);
   }
-}, 60_000);
+});

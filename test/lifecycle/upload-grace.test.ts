@@ -82,7 +82,8 @@ describe("hazard 55: uploads beside an eager reclaimer", () => {
     const producer = await ns.producer({ id: "backlog", cadence: { kind: "fixed", batches: 10_000 } });
     const batches = 200;
     for (let i = 0; i < batches; i++) await producer.append(slice);
-    while ((await store.list("batch/")).objects.length < batches) await env.sleep(1);
+    const life = lifeStore(store, { format: 2, uuid: ns.uuid });
+    while ((await life.list("batch/")).objects.length < batches) await env.sleep(1);
     for (let i = 0; i < 8; i++) {
       await other.append(slice);
       await other.flush();

@@ -177,7 +177,7 @@ const logs: Record<string, { chunks: number; layout: Layout; change: Partial<Pip
 };
 
 describe.each(Object.entries(logs))("%s", (name, { chunks, layout, change }) => {
-  test("every mesh", { timeout: 240_000 }, async (context) => {
+  test("every mesh", async (context) => {
     for (const name of ["sharp", "hyparquet", "hyparquet-writer"])
       await import(name).catch((error: Error) => context.skip(`${name} cannot be loaded here: ${error.message}`));
     const { default: example } = await import("../../examples/multisource/pipeline.js");

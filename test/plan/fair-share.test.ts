@@ -93,7 +93,7 @@ describe("the queue", () => {
 });
 
 describe("the pool", () => {
-  test("inFlightMax holds over all calls, in threads and inline", { timeout: 60_000 }, async (context) => {
+  test("inFlightMax holds over all calls, in threads and inline", async (context) => {
     needBuild(context);
     for (const threads of [4, 0]) {
       for (const inFlightMax of [1, 2, undefined]) {
@@ -111,7 +111,7 @@ describe("the pool", () => {
     }
   });
 
-  test("one expensive source does not hold the threads", { timeout: 60_000 }, async (context) => {
+  test("one expensive source does not hold the threads", async (context) => {
     needBuild(context);
     const crowd = new Int32Array(new SharedArrayBuffer(8));
     await using pool = new TransformPool(systemEnv, { threads: 2 }, workerUrl);

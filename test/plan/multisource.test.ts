@@ -13,7 +13,7 @@ import { compare } from "../../src/cli/rehearsal.js";
 const cli = fileURLToPath(new URL("../../dist/src/cli/main.js", import.meta.url));
 const pipeline = fileURLToPath(new URL("../../examples/multisource/pipeline.ts", import.meta.url));
 
-test("examples/multisource", { timeout: 240_000 }, async (context) => {
+test("examples/multisource", async (context) => {
   if (!existsSync(cli)) context.skip("dist is not built: npm run build");
   for (const name of ["sharp", "hyparquet", "hyparquet-writer", "tsx/esm/api"])
     await import(name).catch((error: Error) => context.skip(`${name} cannot be loaded here: ${error.message}`));

@@ -338,4 +338,4 @@ test("what loaders hold has one bound for the process: sixty sources of large sa
   const most = open.figures.reduce((sum, { bufferedBytesMost }) => sum + bufferedBytesMost, 0);
   // One sample of each is always allowed.
   expect(most).toBeLessThan(bytesMax + 2 * sources * lanes * sampleBytes);
-}, 60_000);
+});

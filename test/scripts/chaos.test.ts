@@ -29,7 +29,7 @@ beforeAll(async () => {
   folder = /^kept: (.*)$/m.exec(stderr)?.[1] as string;
   report = JSON.parse(stdout);
   info = await (await openNamespace(`${pathToFileURL(folder).href}/run`)).info();
-}, 120_000);
+});
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 

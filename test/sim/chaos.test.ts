@@ -10,18 +10,14 @@ import { callFaults } from "../../sim/world/faults.js";
 const chaos = scenarios.get("chaos") as Scenario;
 const seeds = [1, 2, 3, 4];
 
-test.each(seeds)(
-  "chaos, seed %i: passes, and the same to the event when run again",
-  { timeout: 120_000 },
-  async (seed) => {
-    const result = await runSeedTwice(chaos, seed);
-    expect(result.failure, `npm run sim -- --scenario chaos --replay ${seed}`).toBeUndefined();
-    expect(result.calls).toBeGreaterThanOrEqual(2000);
-    expect(result.counters.commits).toBeGreaterThanOrEqual(200);
-  },
-);
+test.each(seeds)("chaos, seed %i: passes, and the same to the event when run again", async (seed) => {
+  const result = await runSeedTwice(chaos, seed);
+  expect(result.failure, `npm run sim -- --scenario chaos --replay ${seed}`).toBeUndefined();
+  expect(result.calls).toBeGreaterThanOrEqual(2000);
+  expect(result.counters.commits).toBeGreaterThanOrEqual(200);
+});
 
-test("nothing in the product waits on anything but virtual time", { timeout: 120_000 }, async () => {
+test("nothing in the product waits on anything but virtual time", async () => {
   const quick = await runSeed(chaos, 7, { rings: false });
   const slow = await runSeed(chaos, 7, { rings: false, drain: "immediate" });
   expect([slow.hash, slow.events]).toEqual([quick.hash, quick.events]);

@@ -113,7 +113,7 @@ function guarded(
   };
 }
 
-test("s3: producers, ranks and the reclaimer get along with their own policies", { timeout: 60_000 }, async () => {
+test("s3: producers, ranks and the reclaimer get along with their own policies", async () => {
   const found = policies("s3.md").filter((one) => "Statement" in (one as object));
   const [producer, rank, reclaimer] = found as [
     { Statement: Statement[] },

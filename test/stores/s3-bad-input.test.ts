@@ -58,7 +58,8 @@ async function failure(
   };
   const begun = performance.now();
   const e = await calls[call]().catch((error: unknown) => error);
-  expect(performance.now() - begun).toBeLessThan(3_500);
+  // Three time-outs of a second; the defaults are ten times as long. A loaded machine takes the rest.
+  expect(performance.now() - begun).toBeLessThan(20_000);
   return sentence(e);
 }
 
@@ -284,7 +285,8 @@ describe("network", () => {
       const begun = performance.now();
       const e = sentence(await call().catch((error: unknown) => error));
       expect(e.message).toMatch(/answered 502 with an HTML page/);
-      expect(performance.now() - begun).toBeLessThan(6_000);
+      // Retries end after two seconds or so; the page asks for two minutes.
+      expect(performance.now() - begun).toBeLessThan(60_000);
     }
   });
 

@@ -117,7 +117,7 @@ function ask(environment: Record<string, string>): ReturnType<typeof start>["end
   }).ended;
 }
 
-test.each(sources)("from %s", { timeout: 60_000 }, async (_name, key, environment) => {
+test.each(sources)("from %s", async (_name, key, environment) => {
   const before = s3.requests.length;
   const { error } = await ask(environment());
   expect(error).toMatchObject({ code: "NO_NAMESPACE" });
@@ -126,7 +126,7 @@ test.each(sources)("from %s", { timeout: 60_000 }, async (_name, key, environmen
   expect(request?.headers["x-amz-security-token"]).toBe(`token-${key}`);
 });
 
-test("a profile with SSO that nobody logged in to: one sentence with the command", { timeout: 60_000 }, async () => {
+test("a profile with SSO that nobody logged in to: one sentence with the command", async () => {
   const before = s3.requests.length;
   const { error } = await ask({ AWS_PROFILE: "out", HOME: folder });
   expect(error).toMatchObject({
