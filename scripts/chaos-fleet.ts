@@ -1,8 +1,8 @@
 /** The processes of the chaos script: started, aimed at, killed, and started again. */
-import { type ChildProcess, fork } from "node:child_process";
+import { type ChildProcess, fork, spawn } from "node:child_process";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import type { ObjectStore } from "../src/index.js";
+import type { Durability, ObjectStore } from "../src/index.js";
 import { chaosMesh } from "./chaos-content.js";
 import { type Aim, commitId, type PhaseRecord, readPhases } from "./chaos-phase.js";
 
@@ -11,6 +11,15 @@ export interface Role {
   readonly name: string;
   readonly kind: "producer" | "rank" | "reclaimer";
   readonly id: string;
+  /** Default: TypeScript. */
+  readonly language?: "python";
+}
+
+/** What workers are told of their store and cadence. */
+export interface WorkerSettings {
+  readonly durability?: Durability;
+  /** The default cadence instead of short intervals. */
+  readonly isCooperative?: boolean;
 }
 
 /** Everybody. `twin-a` and `twin-b` fight for one producer id, and there are two reclaimers. */
@@ -32,6 +41,7 @@ export interface Death {
   readonly hasLanded: boolean;
 }
 
+const root = fileURLToPath(new URL("../..", import.meta.url));
 const worker = fileURLToPath(new URL("./chaos-worker.js", import.meta.url));
 const fencedStatus = 75;
 
@@ -41,30 +51,42 @@ export class Fleet {
   readonly #store: ObjectStore;
   readonly #folder: string;
   readonly #random: () => number;
+  readonly #cast: readonly Role[];
+  readonly #settings: WorkerSettings;
   readonly #children = new Map<string, ChildProcess>();
   readonly #pending = new Set<NodeJS.Timeout>();
   #deaths: Death[] = [];
   #wake: (() => void) | undefined;
   #isFinishing = false;
+  #isCut = false;
   /** Messages of processes that ended in another way than by a kill or as fenced. */
   readonly failures: string[] = [];
   fenced = 0;
 
-  constructor(uri: string, store: ObjectStore, folder: string, random: () => number) {
+  constructor(
+    uri: string,
+    store: ObjectStore,
+    folder: string,
+    random: () => number,
+    cast: readonly Role[] = roles,
+    settings: WorkerSettings = {},
+  ) {
     this.#uri = uri;
     this.#store = store;
     this.#folder = folder;
     this.#random = random;
+    this.#cast = cast;
+    this.#settings = settings;
   }
 
   /** Starts everybody. */
   start(): void {
-    for (const role of roles) this.#launch(role);
+    for (const role of this.#cast) this.#launch(role);
   }
 
   /** Orders everybody of a kind to die in a phase, the first who reaches it; undefined takes the order back. */
   arm(kind: Role["kind"], aim: Aim | undefined): void {
-    for (const role of roles) if (role.kind === kind) this.#send(role.name, { aim });
+    for (const role of this.#cast) if (role.kind === kind) this.#send(role.name, { aim });
   }
 
   /** kill -9, now. False when it is not running at the moment. */
@@ -90,7 +112,7 @@ export class Fleet {
   async finishWriters(): Promise<void> {
     this.#isFinishing = true;
     for (const timer of this.#pending) clearTimeout(timer);
-    const writers = roles.filter(({ kind }) => kind !== "rank");
+    const writers = this.#cast.filter(({ kind }) => kind !== "rank");
     await Promise.all(
       writers.map(({ name }) => {
         this.#send(name, { finish: true });
@@ -101,7 +123,7 @@ export class Fleet {
 
   /** Starts ranks that are down and waits until all have reached the end of the closed log. */
   async finishRanks(): Promise<void> {
-    const ranks = roles.filter(({ kind }) => kind === "rank");
+    const ranks = this.#cast.filter(({ kind }) => kind === "rank");
     for (const role of ranks) if (!this.#children.has(role.name)) this.#launch(role);
     await Promise.all(ranks.map(({ name }) => this.#ended(name)));
   }
@@ -113,6 +135,15 @@ export class Fleet {
     for (const child of this.#children.values()) child.kill("SIGKILL");
   }
 
+  /** Calls `cut` and ends everybody, whatever they make of it meanwhile. Resolves when all are gone. */
+  async cut(cut: () => void): Promise<void> {
+    this.#isCut = true;
+    cut();
+    const ended = [...this.#children.keys()].map((name) => this.#ended(name));
+    this.stop();
+    await Promise.all(ended);
+  }
+
   async #ended(name: string): Promise<void> {
     const child = this.#children.get(name);
     if (child) await new Promise<void>((resolve) => child.once("exit", () => resolve()));
@@ -120,15 +151,24 @@ export class Fleet {
 
   #send(name: string, order: object): void {
     const child = this.#children.get(name);
-    // It may be dying: then the order does not matter any more.
+    // It may be dying: then the order does not matter any more. The worker in Python knows one order, the end of its input.
     if (child?.connected) child.send(order, () => {});
+    else if ("finish" in order) child?.stdin?.end();
   }
 
   #launch(role: Role): void {
-    const { name, kind, id } = role;
-    const child = fork(worker, [kind, this.#uri, this.#folder, name, id], {
-      stdio: ["ignore", "ignore", "pipe", "ipc"],
-    });
+    const { name, kind, id, language } = role;
+    const env = { ...process.env, PYTHONPATH: join(root, "python"), PYTHONDONTWRITEBYTECODE: "1" };
+    const python = [join(root, "python/tests/power_worker.py"), this.#uri, this.#folder, id];
+    const child =
+      language === "python"
+        ? spawn("python3", [...python, this.#settings.durability ?? "power-loss"], {
+            env,
+            stdio: ["pipe", "ignore", "pipe"],
+          })
+        : fork(worker, [kind, this.#uri, this.#folder, name, id, JSON.stringify(this.#settings)], {
+            stdio: ["ignore", "ignore", "pipe", "ipc"],
+          });
     this.#children.set(name, child);
     let errors = "";
     child.stderr?.on("data", (data: Buffer) => {
@@ -136,6 +176,7 @@ export class Fleet {
     });
     child.once("exit", (code, signal) => {
       this.#children.delete(name);
+      if (this.#isCut) return;
       if (signal === "SIGKILL") void this.#report(role);
       else if (code === fencedStatus) this.fenced++;
       else if (code !== 0) this.failures.push(`${name} ended with status ${code ?? signal}: ${errors}`);

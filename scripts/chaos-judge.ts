@@ -117,7 +117,7 @@ function checkContents(
 }
 
 /** Whatever a producer was told is committed, is. */
-function checkAcknowledged(folder: string, info: NamespaceInfo, complain: (problem: string) => void): number {
+export function checkAcknowledged(folder: string, info: NamespaceInfo, complain: (problem: string) => void): number {
   let count = 0;
   const committed = new Map(info.producers.map(({ id, seq }) => [id, seq]));
   for (const file of readdirSync(folder).filter((path) => path.endsWith(".acknowledged"))) {

@@ -1,5 +1,5 @@
 /**
- * One process of the chaos script: a producer, a rank or a reclaimer. Arguments: `producer|rank|reclaimer URI FOLDER NAME ID`. It can be killed at any instant; what it
+ * One process of the chaos script: a producer, a rank or a reclaimer. Arguments: `producer|rank|reclaimer URI FOLDER NAME ID SETTINGS`. It can be killed at any instant; what it
  * acknowledged or saw is in files that were written synchronously before it went on.
  */
 import { appendFileSync, existsSync, openSync, readFileSync, renameSync, writeFileSync, writeSync } from "node:fs";
@@ -14,10 +14,12 @@ import {
   withRetry,
 } from "../src/index.js";
 import { chaosBatch, chaosMesh, digest } from "./chaos-content.js";
+import type { WorkerSettings } from "./chaos-fleet.js";
 import { checkpointFile, heldCheckpoints } from "./chaos-judge.js";
 import { type Aim, PhaseMarker, withPhases } from "./chaos-phase.js";
 
-const [kind, uri, folder, name, id] = process.argv.slice(2) as [string, string, string, string, string];
+const [kind, uri, folder, name, id, told] = process.argv.slice(2) as [string, string, string, string, string, string];
+const { durability, isCooperative } = JSON.parse(told) as WorkerSettings;
 // Without a parent there is nobody left to be killed by.
 process.on("disconnect", () => process.exit(3));
 if (!process.connected) process.exit(3);
@@ -27,7 +29,9 @@ process.on("message", (order: { readonly aim?: Aim; readonly finish?: boolean })
   if (order.finish) finish.abort();
   else marker.arm(order.aim);
 });
-const store = withRetry(withPhases(await openStore(uri, {}, systemEnv), marker), systemEnv, { budgetMax: 500 });
+const store = withRetry(withPhases(await openStore(uri, { durability }, systemEnv), marker), systemEnv, {
+  budgetMax: 500,
+});
 
 /** Checkpoints that a rank keeps. */
 const checkpointsKept = 2;
@@ -37,7 +41,8 @@ const fencedStatus = 75;
 
 async function produce(): Promise<void> {
   const ns = await openNamespace(uri, { store });
-  const producer = await ns.producer({ id, cadence: { kind: "interval", intervalMs: 20 + 40 * systemEnv.random() } });
+  const interval = { kind: "interval", intervalMs: 20 + 40 * systemEnv.random() } as const;
+  const producer = await ns.producer({ id, cadence: isCooperative ? undefined : interval });
   let counter = (producer.resumePoint as { next: number } | undefined)?.next ?? 0;
   const acknowledged = join(folder, `${name}.acknowledged`);
   while (!finish.signal.aborted) {

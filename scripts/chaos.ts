@@ -6,7 +6,7 @@
  * that the victim wrote synchronously. Afterwards the log is verified, and what everybody saw and acknowledged must be one history.
  * `--python` runs `chaos-python.mjs` instead: producers of both languages on one namespace; with `--oracle`, on a simulated store with faults that
  * judges every write (`chaos-oracle.ts`). `--recreate` runs `chaos-recreate.ts`: the namespace
- * is deleted and made again under everybody.
+ * is deleted and made again under everybody. `--power` runs `chaos-power.ts`: the power of their disk is cut.
  */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -20,8 +20,10 @@ import { type Death, Fleet, type Role, roles } from "./chaos-fleet.js";
 import { judge, judgeCheckpoints } from "./chaos-judge.js";
 import { runOracle, runOraclePlanted } from "./chaos-oracle.js";
 import { type Phase, phases } from "./chaos-phase.js";
+import { power } from "./chaos-power.js";
 import { recreate } from "./chaos-recreate.js";
 import { openChaosStore } from "./chaos-store.js";
+import { skippedStatus, whyNoPower } from "./power-disk.js";
 
 /** mulberry32: kills are drawn from the seed; what the operating system makes of them is not. */
 function seededRandom(seed: number): () => number {
@@ -44,6 +46,7 @@ const { values } = parseArgs({
     planted: { type: "boolean", default: false },
     "rough-ms": { type: "string", default: "12000" },
     recreate: { type: "boolean", default: false },
+    power: { type: "boolean", default: false },
     seed: { type: "string", default: String(Date.now() % 1_000_000) },
     json: { type: "boolean", default: false },
     keep: { type: "boolean", default: false },
@@ -58,6 +61,9 @@ if (values.help) {
     "                 Python and TypeScript on a simulated store; --planted: each planted bug within --rounds seeds",
   );
   console.log("npm run chaos -- --recreate [--rounds 20] [--seed N] [--json]   deleted and made again under everybody");
+  console.log(
+    "npm run chaos -- --power [--rounds 10] [--seed N] [--json]   the power of the disk is cut; needs root on Linux",
+  );
   process.exit(0);
 }
 if (values.python && values.oracle) {
@@ -70,6 +76,34 @@ if (values.python && values.oracle) {
   };
   // Requests may still be under way that nobody waits for.
   process.exit(values.planted ? await runOraclePlanted(command) : await runOracle(command));
+}
+if (values.power) {
+  const why = whyNoPower();
+  if (why !== undefined) {
+    console.log(values.json ? JSON.stringify({ skipped: why }) : `skipped: ${why}`);
+    process.exit(skippedStatus);
+  }
+  // In a mount namespace of its own: whatever ends it, no mount is left.
+  if (process.env["BATCHWEAVE_CHAOS_MOUNTS"] !== "own") {
+    const env = { ...process.env, BATCHWEAVE_CHAOS_MOUNTS: "own" };
+    const args = ["--mount", process.execPath, fileURLToPath(import.meta.url), ...process.argv.slice(2)];
+    process.exit(spawnSync("unshare", args, { stdio: "inherit", env }).status ?? 1);
+  }
+  const parent = mkdtempSync(join(tmpdir(), "batchweave-power-"));
+  const seed = Number(values.seed);
+  const note = (text: string): void => void process.stderr.write(`${text}\n`);
+  const report = await power(parent, Number(values.rounds), seed, seededRandom(seed), note);
+  const { cuts, steps, acknowledged, checkpoints, control, problems } = report;
+  if (values.json) console.log(JSON.stringify(report));
+  else {
+    for (const problem of problems.slice(0, 20)) console.log(`PROBLEM: ${problem}`);
+    console.log(
+      `${report.rounds} power cuts (seed ${seed}): ${cuts["page cache"]} took the page cache, ${cuts["disk cache"]} the disk's cache too; ${steps} steps, ${acknowledged} batches and ${checkpoints} checkpoints acknowledged and kept; ${problems.length === 0 ? "clean: nothing acknowledged was lost, and verify found nothing after any cut" : "NOT clean"}; without syncs, ${control.lost} of ${control.acknowledged} acknowledged batches were lost`,
+    );
+  }
+  if (values.keep) console.error(`kept: ${parent}`);
+  else rmSync(parent, { recursive: true, force: true });
+  process.exit(problems.length === 0 ? 0 : 1);
 }
 if (values.python) {
   if (values.store !== "file" || values.faults || values.json || values.keep) {
