@@ -138,7 +138,7 @@ class Racer {
     if (outcomes) return outcomes;
     throw new BatchWeaveError(
       "STORE_UNAVAILABLE",
-      `a process of the race could not take part: ${failure}; try again, or with --processes 1`,
+      `A process of the race could not take part: ${failure}; try again, or with --processes 1.`,
     );
   }
 

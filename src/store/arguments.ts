@@ -11,7 +11,7 @@ export function listLimit(options: ListOptions | undefined): number {
   if (!Number.isInteger(limit) || limit < 1) {
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
-      `list limit ${limit} is not a whole number of at least 1; leave it out to get ${listLimitMax}`,
+      `The list limit ${limit} is not a whole number of at least 1; leave it out to get ${listLimitMax}.`,
       { limit },
     );
   }
@@ -23,7 +23,7 @@ export function assertRange(key: string, start: number, length: number): void {
   if (Number.isSafeInteger(start) && Number.isSafeInteger(length) && start >= 0 && length >= 0) return;
   throw new BatchWeaveError(
     "INVALID_ARGUMENT",
-    `range start ${start}, length ${length} of "${key}" is not a pair of whole numbers of at least 0`,
+    `The range start ${start}, length ${length} of "${key}" is not a pair of whole numbers of at least 0.`,
     {
       key,
       start,

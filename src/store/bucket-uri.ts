@@ -27,7 +27,7 @@ export function splitBucketUri(
     const shown = withoutSecrets(uri);
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
-      `"${shown}" does not name a ${bucketWord}; write ${scheme}://${bucketWord}/prefix, without user, "?" or "#"`,
+      `"${shown}" does not name a ${bucketWord}; write ${scheme}://${bucketWord}/prefix, without user, "?" or "#".`,
       { uri: shown },
     );
   }
@@ -39,7 +39,7 @@ export function assertBucketPrefix(uri: string, prefix: string): void {
   if (prefix === "" || (isKey(prefix) && prefix.length <= prefixBytesMax)) return;
   throw new BatchWeaveError(
     "INVALID_ARGUMENT",
-    `the prefix of ${uri} cannot be used; write segments of A-Z a-z 0-9 . _ = - joined by single slashes, at most ${prefixBytesMax} bytes`,
+    `The prefix of ${uri} cannot be used; write segments of A-Z a-z 0-9 . _ = - joined by single slashes, at most ${prefixBytesMax} bytes.`,
     { uri },
   );
 }

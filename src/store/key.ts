@@ -32,7 +32,7 @@ export function assertKey(text: string): void {
   const shown = JSON.stringify(text.length > 120 ? `${text.slice(0, 120)}…` : text);
   throw new BatchWeaveError(
     "INVALID_ARGUMENT",
-    `${shown} is not a key; use segments of A-Z a-z 0-9 . _ = - joined by "/", none of them empty, "." or "..", at most ${keyBytesMax} bytes`,
+    `${shown} is not a key; use segments of A-Z a-z 0-9 . _ = - joined by "/", none of them empty, "." or "..", at most ${keyBytesMax} bytes.`,
     { key: text },
   );
 }

@@ -10,7 +10,7 @@ export async function loadPeer<T>(name: string, install: string, load: () => Pro
     if (code !== "ERR_MODULE_NOT_FOUND" && code !== "MODULE_NOT_FOUND") throw e;
     throw new BatchWeaveError(
       "MISSING_PACKAGE",
-      `${name} is not installed; run npm install ${install}`,
+      `${name} is not installed. Install it with: npm install ${install}`,
       { package: name },
       e,
     );

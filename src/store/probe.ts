@@ -80,7 +80,7 @@ export function assertSafe(report: ProbeReport): void {
   const list = broken.map((one) => `"${one.name}" (${one.detail})`).join("; ");
   throw new BatchWeaveError(
     "UNSAFE_STORE",
-    `${report.uri} breaks a rule that BatchWeave depends on: ${list}; data would be lost or repeated here, so use another store or a version of this one that keeps it`,
+    `${report.uri} breaks a rule that BatchWeave depends on: ${list}; data would be lost or repeated here, so use another store or a version of this one that keeps it.`,
     { uri: report.uri, broken: broken.map((one) => one.name) },
   );
 }

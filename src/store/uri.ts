@@ -41,13 +41,13 @@ export async function openStore(uri: string, settings: StoreSettings = {}, env: 
   if (scheme === undefined) {
     throw new BatchWeaveError(
       "UNKNOWN_SCHEME",
-      `"${withoutSecrets(uri)}" is not a URI; for a folder write file:// and its absolute path, such as file:///data/run (schemes: ${works})`,
+      `"${withoutSecrets(uri)}" is not a URI; for a folder write file:// and its absolute path, such as file:///data/run (schemes: ${works}).`,
       { uri: withoutSecrets(uri) },
     );
   }
   throw new BatchWeaveError(
     "UNKNOWN_SCHEME",
-    `no store for "${scheme}:" in "${withoutSecrets(uri)}"; use one of ${works}`,
+    `No store for "${scheme}:" in "${withoutSecrets(uri)}"; use one of ${works}.`,
     { scheme },
   );
 }
@@ -67,7 +67,7 @@ function openMemory(name: string): MemoryStore {
 export function pathOfFileUri(uri: string): string {
   const refuse = (why: string): never => {
     const shown = withoutSecrets(uri);
-    throw new BatchWeaveError("INVALID_ARGUMENT", `"${shown}": ${why}`, { uri: shown });
+    throw new BatchWeaveError("INVALID_ARGUMENT", `"${shown}": ${why}.`, { uri: shown });
   };
   const rest = uri.slice("file:".length);
   const authority = /^\/\/([^/]*)/.exec(rest)?.[1];

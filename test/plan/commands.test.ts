@@ -112,7 +112,7 @@ test("what is wrong is said", async (context) => {
     [["threads: 1", "threads: -1"], "workers.threads must be a whole number of at least 0, not -1"],
     [["construct: { seqLength: 512, microbatches: 2 },", ""], "construct is missing"],
     [["./web-*.jsonl", "./nowhere/*.jsonl"], "cannot be listed (ENOENT). Check the path"],
-    [['new URL("./log", import.meta.url).href', '"ftp://there/log"'], 'no store for "ftp:"'],
+    [['new URL("./log", import.meta.url).href', '"ftp://there/log"'], 'No store for "ftp:"'],
   ];
   // Four at a time: most of each is the start of a process.
   for (let i = 0; i < wrong.length; i += 4)

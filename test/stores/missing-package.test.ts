@@ -24,7 +24,7 @@ test.each([
 ])("%s without %s", async (uri, name, environment) => {
   const { status, error } = await start(["info", uri, "--json"], { ...bare, ...environment }).ended;
   expect(error).toMatchObject({ code: "MISSING_PACKAGE", remedy: "fix" });
-  expect(error?.message).toBe(`${name} is not installed; run npm install ${name}`);
+  expect(error?.message).toBe(`${name} is not installed. Install it with: npm install ${name}`);
   expect(status).toBe(2);
 });
 

@@ -119,9 +119,9 @@ describe("place", () => {
     ["s3://bucket/x?region=hunter2", /does not name a bucket/],
     ["s3://My_Bucket/x", /not a bucket's name/],
     ["s3://ab/x", /not a bucket's name/],
-    ["s3://bucket/a//b", /the prefix/],
-    ["s3://bucket/a/../b", /the prefix/],
-    ["s3://bucket/ü", /the prefix/],
+    ["s3://bucket/a//b", /The prefix/],
+    ["s3://bucket/a/../b", /The prefix/],
+    ["s3://bucket/ü", /The prefix/],
     [`s3://bucket/${"x".repeat(121)}`, /at most 120/],
   ])("%s is refused with a hint", async (uri, hint) => {
     const e = sentence(await openStore(uri).catch((error: unknown) => error));
@@ -235,9 +235,9 @@ describe("rights", () => {
 
 describe("characters that no header can carry", () => {
   test.each([
-    ["accessKeyId", /the access key for s3:\/\/train/],
-    ["secretAccessKey", /the secret key/],
-    ["sessionToken", /the session token/],
+    ["accessKeyId", /The access key for s3:\/\/train/],
+    ["secretAccessKey", /The secret key/],
+    ["sessionToken", /The session token/],
   ] as const)("in %s, as a file's last line break: told before anything is sent", async (name, told) => {
     for (const call of ["get", "create"] as const) {
       const credentials = { ...secrets, [name]: `${secrets[name]}\n` };
@@ -249,7 +249,7 @@ describe("characters that no header can carry", () => {
   test("in the name of a KMS key", async () => {
     const encryption = { kind: "kms", keyId: "arn\nx: y" } as const;
     const e = sentence(await openStore("s3://train/x", { s3: { encryption } }).catch((error: unknown) => error));
-    expect(e).toMatchObject({ code: "INVALID_ARGUMENT", message: expect.stringMatching(/the KMS key/) });
+    expect(e).toMatchObject({ code: "INVALID_ARGUMENT", message: expect.stringMatching(/The KMS key/) });
   });
 });
 

@@ -132,7 +132,7 @@ test("a profile with SSO that nobody logged in to: one sentence with the command
   expect(error).toMatchObject({
     code: "STORE_DENIED",
     message:
-      'nobody is logged in for s3://bucket/run: the AWS profile "out" uses SSO, and its session is missing or has expired; run `aws sso login --profile out`',
+      'No session for s3://bucket/run: the AWS profile "out" uses SSO, and its session is missing or has expired; run `aws sso login --profile out`.',
   });
   expect(s3.requests).toHaveLength(before);
 });

@@ -220,7 +220,7 @@ class CloudStore:
         # Every object of S3 has an ETag; the page of a proxy or a captive portal has none, and is nobody's manifest.
         if self.uri.startswith("s3:") and answer.meta["e_tag"] is None:
             what = self._foreign("200", found[:512].decode(errors="replace"))
-            raise BatchWeaveError("STORE_UNAVAILABLE", f"cannot read {self.uri}/{key}: {what}", {"key": key})
+            raise BatchWeaveError("STORE_UNAVAILABLE", f"Cannot read {self.uri}/{key}: {what}.", {"key": key})
         return found
 
     def _bounded(self, answer: Any, key: str) -> Iterator[Any]:
@@ -242,7 +242,7 @@ class CloudStore:
         """Bytes [start, start + length), fewer where the object ends; a view of the client's buffer, not a copy."""
         assert_key(key)
         if start < 0 or length < 0:
-            raise invalid(f"the range {start}+{length} of {key} is not two whole numbers", key=key)
+            raise invalid(f"The range {start}+{length} of {key} is not two whole numbers.", key=key)
         try:
             if length == 0:
                 return b"" if self._exists(key) else None
@@ -351,7 +351,7 @@ class CloudStore:
         elif _IS_HTML.search(text) or _IS_NO_STORE.search(text):
             status = re.search(r"status code: (\d+)", text)
             what, _, remedy = self._foreign(status[1] if status else "200", text).partition("; ")
-        return BatchWeaveError(code, f"cannot {doing} {self.uri}/{key}: {what}; {remedy}", {"key": key})
+        return BatchWeaveError(code, f"Cannot {doing} {self.uri}/{key}: {what}; {remedy}.", {"key": key})
 
 
 class _Absent(Exception):

@@ -96,7 +96,7 @@ def file_error(error: OSError, doing: str, path: str) -> BatchWeaveError:
         error.errno or 0,
         ("STORE_UNAVAILABLE", f"the file system answered {name}", "check the disk or mount, then try again"),
     )
-    return BatchWeaveError(code, f"cannot {doing} {path}: {what}; {remedy}", {"path": path, "errno": name})
+    return BatchWeaveError(code, f"Cannot {doing} {path}: {what}; {remedy}.", {"path": path, "errno": name})
 
 
 class FileStore:
@@ -177,7 +177,7 @@ class FileStore:
     def get_range(self, key: str, start: int, length: int) -> memoryview | None:
         """Bytes [start, start + length), fewer where the object ends; writable memory, so that tensors can map it."""
         if start < 0 or length < 0:
-            raise invalid(f"the range {start}+{length} of {key} is not two whole numbers", key=key)
+            raise invalid(f"The range {start}+{length} of {key} is not two whole numbers.", key=key)
         return self._read(key, start, length, self._memory.take, _as_it_is)
 
     def open(self, key: str) -> OpenFile | None:
@@ -243,7 +243,7 @@ class FileStore:
         if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
             raise BatchWeaveError(
                 "UNSAFE_STORE",
-                f"cannot use {path}: it is a link or a pipe where a folder must be; put the folder itself there",
+                f"Cannot use {path}: it is a link or a pipe where a folder must be; put the folder itself there.",
                 {"path": path},
             )
         self._folders.add(folder)
@@ -352,8 +352,8 @@ class FileStore:
         if is_file:
             return "exists"
         raise invalid(
-            f"cannot create {path}: there is something other than a file under this name; choose a key that is not the "
-            "folder of another object",
+            f"Cannot create {path}: there is something other than a file under this name; choose a key that is not the "
+            "folder of another object.",
             path=path,
         )
 

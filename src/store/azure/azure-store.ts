@@ -54,7 +54,7 @@ export async function openAzureStore(
   if (!containerName.test(bucket)) {
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
-      `"${bucket}" in ${uri} is not a container's name; write az://container/prefix (3 to 63 of a-z 0-9 -)`,
+      `"${bucket}" in ${uri} is not a container's name; write az://container/prefix (3 to 63 of a-z 0-9 -).`,
       { container: bucket },
     );
   }
@@ -83,14 +83,14 @@ async function connect(
       // The SDK's message may hold the string, and with it the key.
       throw new BatchWeaveError(
         "INVALID_ARGUMENT",
-        "AZURE_STORAGE_CONNECTION_STRING is not a connection string; copy it from the storage account's access keys",
+        "AZURE_STORAGE_CONNECTION_STRING is not a connection string; copy it from the storage account's access keys.",
       );
     }
   }
   if (!account) {
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
-      `no storage account for az://${container}; set AZURE_STORAGE_ACCOUNT (and a key, a SAS or a login) or AZURE_STORAGE_CONNECTION_STRING`,
+      `No storage account for az://${container}; set AZURE_STORAGE_ACCOUNT (and a key, a SAS or a login) or AZURE_STORAGE_CONNECTION_STRING.`,
     );
   }
   const endpoint = (given || `https://${account}.blob.core.windows.net`).replace(/\/+$/, "");

@@ -52,7 +52,7 @@ export function cloudFailure(
   special?: readonly [ErrorCode, string],
 ): BatchWeaveError {
   const { status, code, retryAfterMs } = error;
-  const what = `cannot ${call.doing} ${call.key === "" ? call.uri : `${call.uri}/${call.key}`}`;
+  const what = `Cannot ${call.doing} ${call.key === "" ? call.uri : `${call.uri}/${call.key}`}`;
   const details = {
     uri: call.uri,
     key: call.key,
@@ -60,7 +60,7 @@ export function cloudFailure(
     ...(retryAfterMs !== undefined && { retryAfterMs }),
   };
   const make = (kind: ErrorCode, text: string): BatchWeaveError =>
-    new BatchWeaveError(kind, `${what}: ${text}`, details);
+    new BatchWeaveError(kind, `${what}: ${text}.`, details);
   if (special) return make(...special);
   if (status === 401)
     return make("STORE_DENIED", `the credentials were not accepted (${code || 401}); renew or correct them`);

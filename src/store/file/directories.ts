@@ -147,7 +147,7 @@ export class Directories {
         if (tries === vanishedMax) {
           throw new BatchWeaveError(
             "INVALID_ARGUMENT",
-            `cannot make the folder ${path}: ${dirname(path)} is a link to nowhere, or takes no folders; mount or make what it points to, or choose another folder`,
+            `Cannot make the folder ${path}: ${dirname(path)} is a link to nowhere, or takes no folders; mount or make what it points to, or choose another folder.`,
             { path, errno: "ENOENT" },
             e,
           );

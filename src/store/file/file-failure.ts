@@ -79,5 +79,5 @@ export function fileError(e: unknown, doing: string, path: string): unknown {
   const row =
     table[code] ??
     (["STORE_UNAVAILABLE", `the file system answered ${code}`, "check the disk or mount, then try again"] as const);
-  return new BatchWeaveError(row[0], `cannot ${doing} ${path}: ${row[1]}; ${row[2]}`, { path, errno: code }, e);
+  return new BatchWeaveError(row[0], `Cannot ${doing} ${path}: ${row[1]}; ${row[2]}.`, { path, errno: code }, e);
 }

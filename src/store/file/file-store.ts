@@ -102,7 +102,7 @@ export async function openFileStore(path: string, env: Env, settings: FileStoreS
   if (durability !== "power-loss" && durability !== "process-crash") {
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
-      `durability ${shown(durability)} is unknown; use "power-loss" or "process-crash"`,
+      `durability must be "power-loss" or "process-crash", not ${shown(durability)}.`,
       { durability },
     );
   }
@@ -117,7 +117,7 @@ export async function openFileStore(path: string, env: Env, settings: FileStoreS
     if (errno(e) === "ENOTDIR")
       throw new BatchWeaveError(
         "INVALID_ARGUMENT",
-        `${root} is not a folder; name a folder to keep objects in`,
+        `${root} is not a folder; name a folder to keep objects in.`,
         { path: root },
         e,
       );
@@ -440,7 +440,7 @@ export class FileStore implements ObjectStore {
       if (holder === undefined || holder.isFile()) return "exists";
       throw new BatchWeaveError(
         "INVALID_ARGUMENT",
-        `cannot create ${path}: there is something other than a file under this name; choose a key that is not the folder of another object`,
+        `Cannot create ${path}: there is something other than a file under this name; choose a key that is not the folder of another object.`,
         { path },
       );
     }

@@ -28,7 +28,7 @@ export class TopFolders {
     else if (found && !found.isFile())
       throw new BatchWeaveError(
         "UNSAFE_STORE",
-        `cannot use ${path}: it is a link or a pipe where a folder must be; put the folder itself there`,
+        `Cannot use ${path}: it is a link or a pipe where a folder must be; put the folder itself there.`,
         { path },
       );
   }

@@ -45,7 +45,7 @@ function isGone(e: unknown): e is BatchWeaveError {
 function cutOff(calls: S3Calls, key: string, cause: BatchWeaveError): BatchWeaveError {
   return new BatchWeaveError(
     "STORE_UNAVAILABLE",
-    `cannot write ${calls.place.uri}/${key}: its upload is gone, aborted by a reclaim or by a lifecycle rule of the bucket; try again`,
+    `Cannot write ${calls.place.uri}/${key}: its upload is gone, aborted by a reclaim or by a lifecycle rule of the bucket; try again.`,
     { key, s3: "NoSuchUpload" },
     cause,
   );
@@ -113,7 +113,7 @@ async function completeUpload(
   if (error) {
     throw new BatchWeaveError(
       "STORE_UNAVAILABLE",
-      `cannot write ${calls.place.uri}/${action.key}: the store could not put its parts together (${error.code}); try again`,
+      `Cannot write ${calls.place.uri}/${action.key}: the store could not put its parts together (${error.code}); try again.`,
       { key: action.key, s3: error.code },
     );
   }

@@ -158,7 +158,7 @@ function encryptionHeaders(place: S3Place, encryption: S3Encryption | undefined)
       if (/[^\x21-\x7e]/.test(`${keyId ?? ""}${context ?? ""}`)) {
         throw new BatchWeaveError(
           "INVALID_ARGUMENT",
-          "the KMS key or its context holds a space, a line break or another character that no header can; correct BATCHWEAVE_S3_KMS_KEY_ID (the context is base64)",
+          "The KMS key or its context holds a space, a line break or another character that no header can; correct BATCHWEAVE_S3_KMS_KEY_ID (the context is base64).",
         );
       }
       return {
@@ -175,13 +175,13 @@ function encryptionHeaders(place: S3Place, encryption: S3Encryption | undefined)
       if (key.byteLength !== 32) {
         throw new BatchWeaveError(
           "INVALID_ARGUMENT",
-          "the customer key for S3 must be 32 bytes in base64; make one with `openssl rand -base64 32`",
+          "The customer key for S3 must be 32 bytes in base64; make one with `openssl rand -base64 32`.",
         );
       }
       if (!place.isTls) {
         throw new BatchWeaveError(
           "INVALID_ARGUMENT",
-          `a customer key would go to ${place.endpoint} in the clear; use https://`,
+          `A customer key would go to ${place.endpoint} in the clear; use an https:// endpoint.`,
           { endpoint: place.endpoint },
         );
       }

@@ -89,10 +89,10 @@ export function answerFailure(
 ): BatchWeaveError {
   const { status } = answer;
   const error = readS3Error(answer);
-  const what = `cannot ${action.doing} ${target(place, action)}`;
+  const what = `Cannot ${action.doing} ${target(place, action)}`;
   const details = { uri: place.uri, key: action.key, status, ...(error && { s3: error.code }) };
   const make = (code: ErrorCode, text: string, more: object = {}): BatchWeaveError =>
-    new BatchWeaveError(code, `${what}: ${text}`, { ...details, ...more });
+    new BatchWeaveError(code, `${what}: ${text}.`, { ...details, ...more });
 
   const region = error?.region ?? regionName(header(answer, "x-amz-bucket-region"));
   if (region !== undefined && region !== place.region && (status === 301 || status === 307 || status === 400)) {
@@ -155,7 +155,7 @@ export function answerFailure(
 /** No answer at all, or half of one. */
 export function networkFailure(place: S3Place, action: S3Action, e: unknown): BatchWeaveError {
   const cause = e instanceof HttpFailure ? e.cause : e;
-  const what = `cannot ${action.doing} ${target(place, action)}`;
+  const what = `Cannot ${action.doing} ${target(place, action)}`;
   const code = errorCode(cause);
   const details = { uri: place.uri, key: action.key, errno: code };
   const check = `check AWS_ENDPOINT_URL, the network and the server`;
@@ -169,14 +169,14 @@ export function networkFailure(place: S3Place, action: S3Action, e: unknown): Ba
     }[phase];
     return new BatchWeaveError(
       "STORE_UNAVAILABLE",
-      `${what}: ${place.endpoint} ${text} within ${timeoutMs / 1000} s; ${check}`,
+      `${what}: ${place.endpoint} ${text} within ${timeoutMs / 1000} s; ${check}.`,
       { ...details, phase, timeoutMs },
     );
   }
   if (isCertificateError(code)) {
     return new BatchWeaveError(
       "INVALID_ARGUMENT",
-      `${what}: the TLS certificate of ${place.endpoint} is not trusted (${code}); set AWS_CA_BUNDLE or NODE_EXTRA_CA_CERTS to its issuer's certificate`,
+      `${what}: the TLS certificate of ${place.endpoint} is not trusted (${code}); set AWS_CA_BUNDLE or NODE_EXTRA_CA_CERTS to its issuer's certificate.`,
       details,
     );
   }
@@ -191,7 +191,7 @@ export function networkFailure(place: S3Place, action: S3Action, e: unknown): Ba
       EPROTO: `${place.endpoint} does not speak TLS`,
       ERR_SSL_WRONG_VERSION_NUMBER: `${place.endpoint} does not speak TLS (write http://)`,
     }[code] ?? `${place.endpoint}: ${code === "" ? message(cause) : code}`;
-  return new BatchWeaveError("STORE_UNAVAILABLE", `${what}: ${text}; ${check}`, details, cause);
+  return new BatchWeaveError("STORE_UNAVAILABLE", `${what}: ${text}; ${check}.`, details, cause);
 }
 
 function target(place: S3Place, action: S3Action): string {
@@ -237,7 +237,7 @@ function foreignText(place: S3Place, answer: HttpAnswer): string {
 export function foreignAnswer(place: S3Place, action: S3Action, answer: HttpAnswer): BatchWeaveError {
   return new BatchWeaveError(
     "STORE_UNAVAILABLE",
-    `cannot ${action.doing} ${target(place, action)}: ${foreignText(place, answer)}`,
+    `Cannot ${action.doing} ${target(place, action)}: ${foreignText(place, answer)}.`,
     {
       uri: place.uri,
       key: action.key,

@@ -78,7 +78,7 @@ export async function findS3Place(
   if (!bucketName.test(bucket)) {
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
-      `"${bucket}" in ${uri} is not a bucket's name (3 to 63 of a-z 0-9 . -); write s3://bucket/prefix`,
+      `"${bucket}" in ${uri} is not a bucket's name (3 to 63 of a-z 0-9 . -); write s3://bucket/prefix.`,
       { bucket },
     );
   }
@@ -93,7 +93,7 @@ export async function findS3Place(
       (await profileRegion(environment, readFile)) ||
       "us-east-1");
   if (!regionName.test(region)) {
-    throw new BatchWeaveError("INVALID_ARGUMENT", `"${region}" is not the name of a region; set AWS_REGION`, {
+    throw new BatchWeaveError("INVALID_ARGUMENT", `"${region}" is not the name of a region; set AWS_REGION.`, {
       region,
     });
   }
@@ -120,7 +120,7 @@ function addressing(environment: NodeJS.ProcessEnv): boolean | undefined {
   const style = environment["BATCHWEAVE_S3_ADDRESSING"];
   if (!style) return undefined;
   if (style === "path" || style === "virtual") return style === "path";
-  throw new BatchWeaveError("INVALID_ARGUMENT", `BATCHWEAVE_S3_ADDRESSING is "${style}"; use path or virtual`, {
+  throw new BatchWeaveError("INVALID_ARGUMENT", `BATCHWEAVE_S3_ADDRESSING is "${style}"; use path or virtual.`, {
     style,
   });
 }
@@ -133,7 +133,7 @@ function endpointUrl(text: string): URL {
   // It may hold a password, so it is not repeated.
   throw new BatchWeaveError(
     "INVALID_ARGUMENT",
-    "the S3 endpoint (AWS_ENDPOINT_URL or the setting) is not an address; write http(s)://host[:port], without user, password or query",
+    "The S3 endpoint (AWS_ENDPOINT_URL or the setting) is not an address; write http(s)://host[:port], without user, password or query.",
   );
 }
 

@@ -78,19 +78,19 @@ async function certificates(path: string, environment: NodeJS.ProcessEnv): Promi
   const extra = environment["NODE_EXTRA_CA_CERTS"];
   const trusted = extra ? await readFile(extra, "utf8").catch(() => undefined) : undefined;
   const wrong = (what: string, e?: unknown): BatchWeaveError =>
-    new BatchWeaveError("INVALID_ARGUMENT", `${what} ${path}; correct AWS_CA_BUNDLE`, { path }, e);
+    new BatchWeaveError("INVALID_ARGUMENT", `${what} ${path}; correct AWS_CA_BUNDLE.`, { path }, e);
   const named = await readFile(path, "utf8").catch((e: unknown) => {
-    throw wrong("cannot read the certificates in", e);
+    throw wrong("Cannot read the certificates in", e);
   });
   // Node would pass over a file without one and later find the server not trusted.
-  if (!named.includes("-----BEGIN")) throw wrong("there is no certificate (PEM) in", undefined);
+  if (!named.includes("-----BEGIN")) throw wrong("There is no certificate (PEM) in", undefined);
   return [...rootCertificates, ...(trusted === undefined ? [] : [trusted]), named];
 }
 
 function positive(name: string, value: number | undefined, otherwise: number): number {
   if (value === undefined) return otherwise;
   if (Number.isInteger(value) && value > 0) return value;
-  throw new BatchWeaveError("INVALID_ARGUMENT", `${name} is ${value}; use a whole number above 0`, { [name]: value });
+  throw new BatchWeaveError("INVALID_ARGUMENT", `${name} is ${value}; use a whole number above 0.`, { [name]: value });
 }
 
 /** See the head of this file. Made by {@link openS3Store}. */
@@ -117,7 +117,7 @@ class S3Store implements ObjectStore {
     if (bodyBytes(body) > singlePutBytesMax) {
       throw new BatchWeaveError(
         "LIMIT",
-        `${key} has ${bodyBytes(body)} bytes; a conditional create takes at most ${singlePutBytesMax}`,
+        `${key} has ${bodyBytes(body)} bytes; a conditional create takes at most ${singlePutBytesMax}.`,
         { key },
       );
     }
@@ -167,7 +167,7 @@ class S3Store implements ObjectStore {
     if (this.#doubts(answer)) {
       throw new BatchWeaveError(
         "STORE_UNAVAILABLE",
-        `cannot write ${this.uri}/${key}: denied, where it was allowed before; try again`,
+        `Cannot write ${this.uri}/${key}: denied, where it was allowed before; try again.`,
         { uri: this.uri, key, status: answer.status },
       );
     }
@@ -274,8 +274,8 @@ class S3Store implements ObjectStore {
     throw new BatchWeaveError(
       isDenied ? "STORE_DENIED" : "STORE_UNAVAILABLE",
       isDenied
-        ? `cannot delete s3://${this.#place.bucket}/${key}: denied; allow s3:DeleteObject on ${this.#place.bucket}/${this.#place.prefix}* (and no object lock)`
-        : `cannot delete s3://${this.#place.bucket}/${key}: the store answered ${code}; try again`,
+        ? `Cannot delete s3://${this.#place.bucket}/${key}: denied; allow s3:DeleteObject on ${this.#place.bucket}/${this.#place.prefix}* (and no object lock).`
+        : `Cannot delete s3://${this.#place.bucket}/${key}: the store answered ${code}; try again.`,
       { key, s3: code },
     );
   }
@@ -284,7 +284,7 @@ class S3Store implements ObjectStore {
   async abortUploads(prefix: string, olderThanMs: number, options?: AbortUploadsOptions): Promise<number> {
     options?.signal?.throwIfAborted();
     if (!(olderThanMs >= 0)) {
-      throw new BatchWeaveError("INVALID_ARGUMENT", `an age of ${olderThanMs} ms is none; use 0 or more`, {
+      throw new BatchWeaveError("INVALID_ARGUMENT", `An age of ${olderThanMs} ms is none; use 0 or more.`, {
         olderThanMs,
       });
     }

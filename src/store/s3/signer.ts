@@ -116,7 +116,7 @@ function assertSendable(place: S3Place, credentials: S3Credentials): void {
     if (!/[^\x21-\x7e]/.test(credentials[name] ?? "")) continue;
     throw new BatchWeaveError(
       "STORE_DENIED",
-      `the ${names[name]} for ${place.uri} holds a space, a line break or another character that no key has; set it again without`,
+      `The ${names[name]} for ${place.uri} holds a space, a line break or another character that no key has; set it again without it.`,
       { uri: place.uri },
     );
   }
@@ -147,7 +147,7 @@ function credentialsError(place: S3Place, e: unknown, profile: string): BatchWea
   if (/aws sso login/.test(said)) {
     return new BatchWeaveError(
       "STORE_DENIED",
-      `nobody is logged in for ${place.uri}: the AWS profile "${profile}" uses SSO, and its session is missing or has expired; run \`aws sso login --profile ${profile}\``,
+      `No session for ${place.uri}: the AWS profile "${profile}" uses SSO, and its session is missing or has expired; run \`aws sso login --profile ${profile}\`.`,
       { uri: place.uri, profile },
     );
   }
