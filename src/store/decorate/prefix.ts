@@ -57,7 +57,7 @@ class PrefixStore implements ObjectStore {
   }
 
   async getRange(key: string, start: number, length: number, options?: CallOptions): Promise<Uint8Array | undefined> {
-    return this.#store.getRange(this.#key(key), start, length, options);
+    return await this.#store.getRange(this.#key(key), start, length, options);
   }
 
   async list(prefix: string, options?: ListOptions): Promise<ListPage> {

@@ -81,6 +81,8 @@ const keptLevels = 2;
 /** System calls a listing or a delete keeps going at once; more would crowd out reads in Node's small thread pool. */
 const parallelMax = 16;
 
+/** Errnos of open(2) that say that there is no such object. */
+const absences = ["ENOENT", "ENOTDIR", "ELOOP"];
 /** Errnos of link(2) that say for certain that no link was made. Any other (a network file system timing out) says nothing. */
 const refusals = [
   "ENOSPC",
@@ -237,7 +239,7 @@ export class FileStore implements ObjectStore {
 
   async getRange(key: string, start: number, length: number, options?: CallOptions): Promise<Uint8Array | undefined> {
     assertRange(key, start, length);
-    return this.#read(key, options?.signal, async (fd) => {
+    return await this.#read(key, options?.signal, async (fd) => {
       const wanted =
         length <= unclippedBytesMax ? length : Math.max(0, Math.min(length, (await statFile(fd)).size - start));
       // At least one byte is read, or a folder would pass for an empty range.
@@ -350,19 +352,18 @@ export class FileStore implements ObjectStore {
   ): Promise<Uint8Array | undefined> {
     const path = this.#path(key);
     signal?.throwIfAborted();
+    let fd: number | undefined;
     try {
-      const fd = await tolerate(openFile(path, readFlags), "ENOENT", "ENOTDIR", "ELOOP");
-      if (fd === undefined) return undefined;
-      try {
-        signal?.throwIfAborted();
-        const bytes = await tolerate(read(fd), "EISDIR");
-        signal?.throwIfAborted();
-        return bytes;
-      } finally {
-        closeFileNow(fd);
-      }
+      fd = await openFile(path, readFlags);
+      signal?.throwIfAborted();
+      const bytes = await read(fd);
+      signal?.throwIfAborted();
+      return bytes;
     } catch (e) {
+      if ((fd === undefined ? absences : ["EISDIR"]).includes(errno(e))) return undefined;
       throw fileError(e, "read", path);
+    } finally {
+      if (fd !== undefined) closeFileNow(fd);
     }
   }
 

@@ -13,10 +13,10 @@ export class TopFolders {
 
   /** Refuses a key, or a prefix of keys, that leads through a link, a pipe or a socket. */
   assert(key: string): void {
-    const segments = key.split("/").slice(0, -1);
     // A namespace's folders are in the root, or in the folder of its life.
-    const depth = Math.min(segments.length, segments[0] === "life" ? 3 : 1);
-    for (let i = 1; i <= depth; i++) this.#look(segments.slice(0, i).join("/"));
+    const depth = key.startsWith("life/") ? 3 : 1;
+    let end = key.indexOf("/");
+    for (let i = 1; i <= depth && end >= 0; i++, end = key.indexOf("/", end + 1)) this.#look(key.slice(0, end));
   }
 
   #look(folder: string): void {
