@@ -39,7 +39,8 @@ export interface BatchPlace {
 /** Opens an ancestor's store by its uri; passed in, so that the log knows no schemes. */
 export type OpenOrigin = (uri: string) => Promise<ObjectStore>;
 
-const runsCachedMax = 64;
+/** A reader needs one object a level, and a segment or two more. Each segment kept is 64 descriptors that the collector goes through again and again. */
+const runsCachedMax = 8;
 
 /** Looks steps up. Index objects are immutable, so the last few stay in memory. */
 export class StepIndex {
@@ -48,6 +49,8 @@ export class StepIndex {
   readonly #openOrigin: OpenOrigin;
   readonly #runs = new Map<string, Promise<unknown>>();
   readonly #origins = new Map<number, Promise<ObjectStore>>();
+  /** The segment of this namespace that was used last: a reader goes through its steps one by one. */
+  #lastRun: Run | undefined;
 
   constructor(store: ObjectStore, spec: NamespaceSpec, openOrigin: OpenOrigin) {
     this.#store = store;
@@ -72,7 +75,12 @@ export class StepIndex {
     const inherited = this.#inherited(step);
     if (inherited) return await this.#locateInherited(inherited, step, options);
     const own = { store: this.#store, namespace: this.#spec.uuid };
-    return await this.#place(await this.#descend(own, manifest, step, options));
+    // A committed step never changes, so it needs no second way down from a newer manifest.
+    const known = this.#lastRun && descriptorIn(this.#lastRun, step);
+    if (known) return await this.#place(known);
+    const run = await this.#descend(own, manifest, step, options);
+    this.#lastRun = run;
+    return await this.#place(descriptorIn(run, step) as Descriptor);
   }
 
   /** Reads and checks an index object of this namespace or an ancestor. */
@@ -127,12 +135,12 @@ export class StepIndex {
     tree: { readonly index: readonly IndexLevel[]; readonly tail: Run },
     step: Step,
     options?: CallOptions,
-  ): Promise<Descriptor> {
+  ): Promise<Run> {
     for (let level = 0; level < tree.index.length; level++) {
       const { start, refs } = tree.index[level] as IndexLevel;
       const ref = refs[Math.floor(step / stepsPerNode(level)) - start];
       const run = ref && (await this.#segment(from, ref, level, step, options));
-      if (run) return run.batches[step - run.start] as Descriptor;
+      if (run) return run;
     }
     throw new BatchWeaveError(
       "CORRUPT",
@@ -201,8 +209,8 @@ export class StepIndex {
       throw lostUntil(error, end);
     }
     try {
-      if (step < root.tail.start) return await this.#descend(ancestor, root, step, options);
-      const descriptor = root.tail.batches[step - root.tail.start];
+      const run = step < root.tail.start ? await this.#descend(ancestor, root, step, options) : root.tail;
+      const descriptor = descriptorIn(run, step);
       if (descriptor) return descriptor;
     } catch (error) {
       const until = unreadableUntil(error);
@@ -269,6 +277,10 @@ function nextCovered(
     tail.start,
     inside ? firstStep(asStep(step), 0) + indexFanout : tail.start,
   );
+}
+
+function descriptorIn({ start, batches }: Run, step: Step): Descriptor | undefined {
+  return batches[step - start];
 }
 
 /** The first step under the object of `level` that covers `step`. */
