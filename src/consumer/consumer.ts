@@ -113,6 +113,7 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
   readonly #parts: ConsumerOpening["parts"];
   readonly #reader: SliceReader;
   #position: Position;
+  #cursor: Cursor;
   #prefetch: Prefetch | undefined;
   #leftoverRows: number | undefined;
   #isClosed = false;
@@ -129,12 +130,13 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
     this.#signal = opening.signal;
     this.#parts = opening.parts;
     this.#position = opening.start;
+    this.#cursor = this.#cursorHere();
     this.#reader = new SliceReader(opening.log, opening.limits);
   }
 
   /** Where the next share begins: `share.next` of the last one, or the start. */
   get cursor(): Cursor {
-    return this.#cursorAt(this.#position.row, this.#position.iteration);
+    return this.#cursor;
   }
 
   /** At the end of a closed log: how many rows were too few for one more iteration. Undefined before. */
@@ -257,8 +259,9 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
   }
 
   #hand({ plan }: Slot, { slices, readMs }: LoadedShare, begun: number): Share {
-    const cursor = this.cursor;
+    const cursor = this.#cursor;
     this.#position = { row: plan.nextRow, iteration: plan.iteration + 1 };
+    this.#cursor = this.#cursorHere();
     this.#observer.onShare?.({
       iteration: plan.iteration,
       bytes: slices.reduce((sum, { bytes }) => sum + bytes.length, 0),
@@ -269,13 +272,14 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
     return { iteration: plan.iteration, slices, rows: plan.rows, cursor, next: this.cursor };
   }
 
-  #cursorAt(row: number, iteration: number): Cursor {
-    return makeCursor(this.#log.spec.uuid, row, iteration);
+  #cursorHere(): Cursor {
+    return makeCursor(this.#log.spec.uuid, this.#position.row, this.#position.iteration);
   }
 }
 
 /** `work`, unless one of the signals aborts first: then its reason. */
 async function orAborted<T>(work: Promise<T>, signals: readonly (AbortSignal | undefined)[]): Promise<T> {
+  if (signals.every((signal) => signal === undefined)) return await work;
   const unlisten: (() => void)[] = [];
   const aborted = new Promise<never>((_, reject) => {
     for (const signal of signals) {

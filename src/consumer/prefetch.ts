@@ -163,7 +163,7 @@ export class Prefetch {
     const { pollDelayMs, pollDelayMsMax } = this.#settings;
     let delayMs = pollDelayMs;
     let moves = 0;
-    let manifest = await log.head.newest({ signal });
+    let manifest = log.head.known ?? (await log.head.load({ signal }));
     for (;;) {
       if (plan.firstStep < manifest.steps.trim) throw reclaimed(plan.row, manifest, projection.grid.rows);
       if (plan.lastStep < manifest.steps.end) return manifest;
@@ -233,9 +233,10 @@ export class Prefetch {
       this.#isFull = true;
       await this.#change();
     }
-    this.#isFull = false;
     this.#heldBytes += bytes;
     slot.heldBytes = bytes;
+    if (!this.#isFull) return;
+    this.#isFull = false;
     this.#ring();
   }
 

@@ -104,7 +104,10 @@ export class SliceReader {
         const found = await this.#readChecked(part.place, part.key, range, options, (bytes) =>
           cutSlices(bytes, part, range),
         );
-        for (const { at, bytes } of found) slices[at] = { ...(prepared.cells[at] as Cell), bytes };
+        for (const { at, bytes } of found) {
+          const { step, row, chunk } = prepared.cells[at] as Cell;
+          slices[at] = { step, row, chunk, bytes };
+        }
       }),
     );
     return slices;
@@ -128,17 +131,19 @@ export class SliceReader {
       byExtent.set(part.number, group);
       group.wanted.push({ at, cell });
     }
-    return await Promise.all(
-      [...byExtent.values()].map(async ({ part, wanted }): Promise<ObjectPart> => {
-        const { firstCell, extent } = part;
-        const { stride } = place.descriptor;
-        // Where the descriptor says where sealed slices are, nobody reads the table.
-        const footer = stride === undefined ? await this.#footer(place, part, options) : sealedFooter(stride, extent);
-        const entries = wanted.map(({ at, cell }) => ({ at, cell, entry: footer.entry(cell - firstCell) }));
-        const ranges = planRanges(entries.map(({ entry }) => entry));
-        return { place, key: batchKey(place.descriptor, part.number), wanted: entries, ranges };
-      }),
-    );
+    const groups = [...byExtent.values()];
+    const { stride } = place.descriptor;
+    // Where the descriptor says where sealed slices are, nobody reads the table.
+    const footers =
+      stride === undefined
+        ? await Promise.all(groups.map(({ part }) => this.#footer(place, part, options)))
+        : groups.map(({ part }) => sealedFooter(stride, part.extent));
+    return groups.map(({ part, wanted }, i): ObjectPart => {
+      const footer = footers[i] as Pick<Footer, "entry">;
+      const entries = wanted.map(({ at, cell }) => ({ at, cell, entry: footer.entry(cell - part.firstCell) }));
+      const ranges = planRanges(entries.map(({ entry }) => entry));
+      return { place, key: batchKey(place.descriptor, part.number), wanted: entries, ranges };
+    });
   }
 
   /** One range read per object, shared by everybody who wants it and kept for the iterations that follow. */
@@ -221,7 +226,7 @@ export class SliceReader {
   ): Promise<Uint8Array> {
     if (length === 0) return new Uint8Array(0);
     for (let attempt = 1; ; attempt++) {
-      const read = async (): Promise<Uint8Array | undefined> => {
+      const read = (): Promise<Uint8Array | undefined> => {
         signal?.throwIfAborted();
         return place.store.getRange(key, offset, length, { signal });
       };
