@@ -81,7 +81,7 @@ export class PythonCast {
           rowsPerRank: shape.rowsPerRank,
           keepLast,
         }
-      : { id: part, seed, gap: 0.04, reopenRate: part === "py-duel" ? 0.2 : 0.03, isStubborn: part === "py-duel" };
+      : { id: part, seed, gap: 0.04, reopenRate: part === "py-duel" ? 0.3 : 0.1, isStubborn: part === "py-duel" };
     const worker = join(root, "python/tests/served_worker.py");
     const args = [worker, socket, name, isRank ? "rank" : "producer", JSON.stringify(settings)];
     const env = { ...process.env, PYTHONPATH: pythonPath, PYTHONDONTWRITEBYTECODE: "1" };

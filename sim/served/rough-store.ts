@@ -36,7 +36,7 @@ const faults = {
   /** Takes a good part of a second. */
   slow: { kinds: every, rate: 0.01 },
   /** Under way for seconds, then applied and answered: what a process does that was stopped with its request unsent. */
-  held: { kinds: ["create"], rate: 0.04 },
+  held: { kinds: ["create"], rate: 0.1 },
   shortPage: { kinds: ["list"], rate: 0.1 },
   /** A listing without what is new. */
   staleList: { kinds: ["list"], rate: 0.1 },
@@ -50,7 +50,7 @@ type Fault = keyof typeof faults;
 export const roughFaults: readonly string[] = [...Object.keys(faults), "ambush"];
 
 const lateMs = [50, 3_000] as const;
-const heldMs = [600, 3_500] as const;
+const heldMs = [200, 6_000] as const;
 const ambushRate = 0.5;
 /** How far behind a late listing may be. */
 const staleMs = 400;
@@ -62,16 +62,24 @@ export class RoughStore {
   readonly counts: Map<string, number> = new Map();
   readonly #store: SimStore;
   readonly #seed: number;
+  readonly #isFreeAgain: (key: string) => boolean;
   readonly #onViolation: (error: unknown) => void;
   readonly #callNumbers = new Map<string, number>();
-  /** Creates under way, by key: when they land. */
-  readonly #landsAt = new Map<string, number>();
+  /** Creates that are held, by key. */
+  readonly #landings = new Map<string, Promise<void>>();
   readonly #madeAt = new Map<string, number>();
   #underWay = 0;
 
-  constructor(store: SimStore, seed: number, onViolation: (error: unknown) => void) {
+  /** `isFreeAgain`: the key was used and deleted. */
+  constructor(
+    store: SimStore,
+    seed: number,
+    isFreeAgain: (key: string) => boolean,
+    onViolation: (error: unknown) => void,
+  ) {
     this.#store = store;
     this.#seed = seed;
+    this.#isFreeAgain = isFreeAgain;
     this.#onViolation = onViolation;
   }
 
@@ -125,9 +133,9 @@ export class RoughStore {
     const apply = (): CreateOutcome => this.#apply(effect);
     if (fault === "slowDown") throw unavailable(kind, key);
     if (fault === "held" && keyInLife(key).startsWith(manifestPrefix)) {
-      const delayMs = rng.between(...heldMs);
-      this.#landsAt.set(key, performance.now() + delayMs);
-      await sleep(delayMs);
+      const landing = this.#hold(key, rng);
+      this.#landings.set(key, landing);
+      await landing;
       return apply();
     }
     await sleep(fault === "slow" ? rng.between(200, 800) : rng.exponential(3));
@@ -149,10 +157,11 @@ export class RoughStore {
   ): Promise<Uint8Array | undefined> {
     const { fault, rng } = this.#draw(who, kind);
     await this.#way(kind, key, fault, rng);
-    const landsInMs = (this.#landsAt.get(key) ?? 0) - performance.now();
-    if (kind === "get" && this.isRough && landsInMs > 0 && rng.chance(ambushRate)) {
+    const landing = kind === "get" ? this.#landings.get(key) : undefined;
+    if (landing !== undefined && this.isRough && rng.chance(ambushRate)) {
       this.#count("ambush");
-      await sleep(landsInMs + rng.exponential(60));
+      await landing;
+      await sleep(rng.exponential(60));
     }
     const found = find();
     await sleep(rng.exponential(2));
@@ -203,6 +212,13 @@ export class RoughStore {
       return { fault, rng };
     }
     return { fault: undefined, rng };
+  }
+
+  /** Until a while has passed, or the name is there for a zombie to take: others had it, and it was deleted. */
+  async #hold(key: string, rng: Rng): Promise<void> {
+    const until = performance.now() + rng.between(...heldMs);
+    while (this.isRough && performance.now() < until && !this.#isFreeAgain(key)) await sleep(20);
+    this.#landings.delete(key);
   }
 
   #later(apply: () => unknown, delayMs: number): void {

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { StoreServer } from "../../harness/store-server.js";
 import { systemEnv } from "../../src/env/index.js";
 import { isBatchWeaveError } from "../../src/errors.js";
-import { decodeManifest } from "../../src/format/index.js";
+import { decodeManifest, parseManifestKey } from "../../src/format/index.js";
 import { createNamespace, type Namespace, openNamespace } from "../../src/index.js";
 import { withRetry } from "../../src/store/index.js";
 import { batchSlices, drawLength } from "../actors/batch-content.js";
@@ -18,6 +18,7 @@ import { ChainOracle } from "../oracle/chain-oracle.js";
 import { nextOf } from "../oracle/producer-truth.js";
 import { propertyOf, Violation } from "../oracle/violation.js";
 import { SimStore } from "../store/sim-store.js";
+import { keyInLife } from "../world/life-key.js";
 import { Rng } from "../world/random.js";
 import { PythonCast } from "./python-cast.js";
 import { RoughStore } from "./rough-store.js";
@@ -92,7 +93,10 @@ class ServedRun {
       };
     });
     this.#failed.catch(() => {});
-    this.#rough = new RoughStore(this.#store, seed, this.#fail);
+    const isFreeAgain = (key: string): boolean =>
+      (parseManifestKey(keyInLife(key)) ?? Number.POSITIVE_INFINITY) <= this.#oracle.boundary &&
+      this.#store.sizeOf(key) === undefined;
+    this.#rough = new RoughStore(this.#store, seed, isFreeAgain, this.#fail);
     this.#cast = new PythonCast(
       {
         root,
