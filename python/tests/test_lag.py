@@ -86,6 +86,26 @@ class Lags(unittest.TestCase):
             gate.wait(lambda: 0, lambda: waits.append(1))
         self.assertEqual((waits, slept), ([1], [3]))
 
+    def test_names_and_limits_are_checked_before_anything_is_committed(self) -> None:
+        version = self.log.head.jump().version
+        cursor = make_cursor(self.namespace.uuid, 2, 1)
+        calls: list[Callable[[], Any]] = [
+            lambda: self.namespace.checkpoint("a/b", cursor), lambda: self.namespace.checkpoint("a", cursor, group="a/b"),
+            lambda: self.namespace.release("a/b"), lambda: self.namespace.release("a", group="a/b"),
+            lambda: self.namespace.set_max_lag(0), lambda: self.namespace.set_max_lag(True), lambda: self.namespace.checkpoint("a", cursor, keep_last=True),
+        ]
+        for call in calls:
+            with self.assertRaises(BatchWeaveError) as caught:
+                call()
+            self.assertEqual(caught.exception.code, "INVALID_ARGUMENT")
+        self.assertEqual(self.log.head.jump().version, version)
+        self.namespace.set_max_lag(1)
+        self.assertEqual(self.log.head.jump().max_lag, 1)
+        self.namespace.set_max_lag(None)
+        self.assertIsNone(self.log.head.jump().max_lag)
+        registered = self.namespace.checkpoint("a", make_cursor(self.namespace.uuid, 5, 3), keep_last=1)
+        self.assertEqual(tuple(registered), ("default", "a", 5, 2, 3, version + 3))
+
     def test_a_rank_starves_only_if_its_own_group_holds_producers_up_and_no_batch_can_come(self) -> None:
         self.namespace.set_max_lag(5)
         self.register("a", 4)

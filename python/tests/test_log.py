@@ -5,8 +5,10 @@ Method: a store in memory whose answers a test can bend; producers, openers and 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
+import time
 import unittest
 from typing import Any
 
@@ -323,9 +325,12 @@ class Producers(Code):
     def test_extents_lineage_and_metadata_are_stored_as_the_format_says(self) -> None:
         store = MemoryStore()
         namespace = namespace_on(store, rows=3)
+        begun = int(time.time() * 1_000)
         with namespace.producer("p", extent_bytes_max=10) as p:
             p.append([b"x" * 8, b"y" * 8, b"z"], resume_point=[1], lineage=[{"source": "s", "id": "7", "tokens": 3}])
         self.assertEqual([e[0] for e in namespace.log.head.jump().tail["batches"][0][6]], [1, 2])
+        created = [int(n) for data in store.objects.values() for n in re.findall(rb'"created":([0-9]+)', data)]
+        self.assertTrue(all(begun - 60_000 <= n <= time.time() * 1_000 for n in created), created)
         self.assertEqual(namespace.log.open_producer("p").resume_point, [1])
         namespace.close()
         with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:
