@@ -182,7 +182,7 @@ def _await_namespace(uri: str, store: Store, wait: float) -> bytes:
     while (data := store.get(NAMESPACE_KEY)) is None:
         left = until - time.monotonic()
         if left <= 0:
-            waited = f", and nobody created one within {wait:.0f} s" if wait > 0 else ""
+            waited = f", and none was created within {wait:.0f} s" if wait > 0 else ""
             raise BatchWeaveError(
                 "NO_NAMESPACE",
                 f"There is no namespace at {uri}{waited}. Create one with create_namespace() or "
@@ -190,7 +190,7 @@ def _await_namespace(uri: str, store: Store, wait: float) -> bytes:
                 {"uri": uri},
             )
         if delay == _ABSENT_LOOK_S:
-            WAITS.warning("Waiting for a namespace at %s, at most %.0f s: nobody has created it yet.", uri, wait)
+            WAITS.warning("Waiting for a namespace at %s, at most %.0f s: it is not created yet.", uri, wait)
         time.sleep(min(delay, left))
         delay = min(2 * delay, _ABSENT_LOOK_MAX_S)
     return data

@@ -55,7 +55,7 @@ class Waits(unittest.TestCase):
             namespace = open_namespace("memory:test", store=store, wait=30)
         self.assertEqual(namespace.rows, 1)
         self.assertEqual(len(told.output), 1)
-        self.assertIn("Waiting for a namespace at memory:test, at most 30 s: nobody has created it yet.", told.output[0])
+        self.assertIn("Waiting for a namespace at memory:test, at most 30 s: it is not created yet.", told.output[0])
 
     def test_it_gives_up_at_the_limit_and_without_one_at_once(self) -> None:
         for wait, text in ((0.3, "within 0 s"), (0.0, "There is no namespace at memory:test. ")):
@@ -126,7 +126,7 @@ class Commands(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             uri = (Path(folder) / "ns").as_uri()
             process = self.start("-m", "batchweave", "consume", uri, "--dp", "1", "--rank", "0", "--iterations", "1")
-            self.assertRegex(process.stderr.readline(), "^Waiting for a namespace at .*: nobody has created it yet")
+            self.assertRegex(process.stderr.readline(), "^Waiting for a namespace at .*: it is not created yet")
             with create_namespace(uri, rows=1).producer("p") as producer:
                 producer.append([b"x"])
             process.wait(20)

@@ -29,6 +29,6 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   fork: { summary: "Share another namespace's batches up to a step", load: () => import("./commands/fork.js") },
   checkpoint: { summary: "List or release checkpoints", load: () => import("./commands/checkpoint.js") },
   limit: { summary: "Limit how far producers may be ahead", load: () => import("./commands/limit.js") },
-  reclaim: { summary: "Delete what nobody needs any more", load: () => import("./commands/reclaim.js") },
+  reclaim: { summary: "Delete what is no longer needed", load: () => import("./commands/reclaim.js") },
   probe: { summary: "Check that a store keeps the rules", load: () => import("./commands/probe.js") },
 };

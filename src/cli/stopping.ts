@@ -33,7 +33,7 @@ export class Stopping {
     const end = (stopped: Stopped): never => {
       if (!isJson)
         process.stderr.write(
-          `${stopped.message} before all was finished; the log is whole, and whoever starts again goes on from it\n`,
+          `${stopped.message} before all was finished; the log is whole, and the next process goes on from it\n`,
         );
       process.exit(stopped.exit);
     };

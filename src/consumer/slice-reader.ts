@@ -1,4 +1,4 @@
-/** Reads slices: footers first (cached), then as few ranges as possible; every byte is checked before anybody sees it. */
+/** Reads slices: footers first (cached), then as few ranges as possible; every byte is checked before a rank sees it. */
 import { BatchWeaveError, isBatchWeaveError } from "../errors.js";
 import { Gate } from "../flow/index.js";
 import {

@@ -60,7 +60,7 @@ export function sealJson(
     const found = body.length + endingBytes;
     throw new BatchWeaveError(
       "LIMIT",
-      `A ${kind} of ${found} bytes would be larger than the ${storedJsonBytesMax} that anybody reads. Release checkpoints and forks, or let fewer batches wait.`,
+      `A ${kind} of ${found} bytes would be larger than the ${storedJsonBytesMax} that readers take. Release checkpoints and forks, or let fewer batches wait.`,
       { found, limit: storedJsonBytesMax },
     );
   }

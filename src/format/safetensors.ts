@@ -101,7 +101,7 @@ function refuse(what: string): never {
 
 function assertTensor(name: string, { dtype, shape, data }: Tensor): void {
   if (name === metadataName) refuse(`${metadataName} is not a name for a tensor`);
-  if (!Object.hasOwn(dtypeBits, dtype)) refuse(`${name} has the dtype ${shown(dtype)}, which nobody knows`);
+  if (!Object.hasOwn(dtypeBits, dtype)) refuse(`${name} has the dtype ${shown(dtype)}, which is not known`);
   if (!shape.every((n) => Number.isSafeInteger(n) && n >= 0)) refuse(`the shape of ${name} is not whole numbers`);
   const expected = elements(shape) * dtypeBytes(dtype);
   if (data.byteLength !== expected)

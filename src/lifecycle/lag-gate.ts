@@ -1,4 +1,4 @@
-/** Backpressure by checkpoints: producers stop `maxLag` steps ahead, and nobody waits for ever for the other side. */
+/** Backpressure by checkpoints: producers stop `maxLag` steps ahead, and neither side waits for ever for the other. */
 import { activeProducers } from "../cadence/index.js";
 import { BatchWeaveError } from "../errors.js";
 import type { Manifest } from "../format/index.js";

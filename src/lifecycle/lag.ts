@@ -1,4 +1,4 @@
-/** How far producers are ahead of checkpoints, and when everybody waits for everybody. Pure. */
+/** How far producers are ahead of checkpoints, and when producers and ranks wait for each other. Pure. */
 import { BatchWeaveError } from "../errors.js";
 import type { Manifest } from "../format/index.js";
 import { newestFirst } from "../log/index.js";

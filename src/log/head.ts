@@ -1,4 +1,4 @@
-/** Finding, following and verifying manifests. Nobody else reads them. */
+/** Finding, following and verifying manifests. No other file reads them. */
 
 import type { Env } from "../env/index.js";
 import { BatchWeaveError } from "../errors.js";

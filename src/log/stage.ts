@@ -43,7 +43,7 @@ export function holds(state: ProducerState | undefined, holder: Holder): boolean
   return state !== undefined && state.epoch === holder.epoch && state.incarnation === holder.incarnation;
 }
 
-/** FENCED: somebody newer holds the producer id. Says nothing about pending batches. */
+/** FENCED: a newer process holds the producer id. Says nothing about pending batches. */
 export function fenced(holder: Holder, state: ProducerState | undefined): BatchWeaveError {
   return new BatchWeaveError(
     "FENCED",

@@ -163,11 +163,11 @@ async function awaitNamespace(uri: string, { store, env }: Backend, options: Nam
     if (leftMs <= 0) break;
     if (lookMs === absentLookMs)
       options.onWait?.(
-        `Waiting for a namespace at ${uri}, at most ${Math.round(waitMs / 1_000)} s: nobody has created it yet.`,
+        `Waiting for a namespace at ${uri}, at most ${Math.round(waitMs / 1_000)} s: it is not created yet.`,
       );
     await env.sleep(Math.min(lookMs, leftMs), signal);
   }
-  const waited = waitMs > 0 ? `, and nobody created one within ${Math.round(waitMs / 1_000)} s` : "";
+  const waited = waitMs > 0 ? `, and none was created within ${Math.round(waitMs / 1_000)} s` : "";
   throw new BatchWeaveError(
     "NO_NAMESPACE",
     `There is no namespace at ${uri}${waited}. Create one with createNamespace() or \`batchweave create ${uri} --rows R --chunks C\`.`,

@@ -31,7 +31,7 @@ test("a rank that starts before its namespace exists says so and waits for it", 
   const told: string[] = [];
   const opening = openNamespace("memory:", { env, store, waitMs: 60_000, onWait: (message) => told.push(message) });
   await env.pass(30_000);
-  expect(told).toEqual(["Waiting for a namespace at memory:, at most 60 s: nobody has created it yet."]);
+  expect(told).toEqual(["Waiting for a namespace at memory:, at most 60 s: it is not created yet."]);
   const made = await createNamespace("memory:", { grid }, { env, store });
   expect((await env.drive(opening)).uuid).toBe(made.uuid);
 });

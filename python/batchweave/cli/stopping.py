@@ -60,5 +60,5 @@ class Stop:
         except TimeoutError:
             if not self.is_quiet:
                 name = signal.Signals(number).name
-                sys.stderr.write(f"stopped by {name} before all was finished; whoever starts again goes on from the log\n")
+                sys.stderr.write(f"stopped by {name} before all was finished; the next process goes on from the log\n")
         os._exit(128 + number)

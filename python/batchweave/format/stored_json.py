@@ -67,7 +67,7 @@ def seal_json(kind: str, namespace: str, fields: dict[str, Any], version: int = 
     if len(body) + _ENDING_BYTES > STORED_JSON_BYTES_MAX:
         raise BatchWeaveError(
             "LIMIT",
-            f"A {kind} of {len(body) + _ENDING_BYTES} bytes would be larger than the {STORED_JSON_BYTES_MAX} that anybody reads. Release "
+            f"A {kind} of {len(body) + _ENDING_BYTES} bytes would be larger than the {STORED_JSON_BYTES_MAX} that readers take. Release "
             "checkpoints and forks, or let fewer batches wait.",
             {"found": len(body) + _ENDING_BYTES, "limit": STORED_JSON_BYTES_MAX},
         )

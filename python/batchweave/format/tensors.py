@@ -173,7 +173,7 @@ def _as_tensor(name: str, value: Any) -> Tensor:
         raise invalid(f"These tensors cannot be stored: {_METADATA} is not a name for a tensor.")
     if isinstance(value, Tensor):
         if value.dtype not in DTYPE_BYTES:
-            raise invalid(f"These tensors cannot be stored: {name} has the dtype {value.dtype!r}, which nobody knows.")
+            raise invalid(f"These tensors cannot be stored: {name} has the dtype {value.dtype!r}, which is not known.")
         return value
     if hasattr(value, "detach"):  # torch
         import torch

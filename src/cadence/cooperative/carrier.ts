@@ -1,4 +1,4 @@
-/** The carrier: lists the intents, stages everybody's batches, PUTs; vouches for its versions now and then; keeps a pace. */
+/** The carrier: lists the intents, stages the batches of all, PUTs; vouches for its versions now and then; keeps a pace. */
 import type { Manifest } from "../../format/index.js";
 import { type Intents, type Log, listIntents, spentIntents } from "../../log/index.js";
 import { activeProducers, isCarriers, type Outbox, reportExpired } from "../publisher.js";

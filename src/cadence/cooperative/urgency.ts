@@ -1,4 +1,4 @@
-/** Whether somebody waits, and the flag that wakes whoever must hurry then. */
+/** Whether a caller waits, and the flag that wakes the publisher then. */
 import type { Env } from "../../env/index.js";
 import { Wakeup } from "../wakeup.js";
 

@@ -1,4 +1,4 @@
-/** `batchweave delete`: removes a namespace, after being sure that somebody means it. */
+/** `batchweave delete`: removes a namespace, after being sure that the user means it. */
 import { createInterface } from "node:readline/promises";
 import { BatchWeaveError, deleteNamespace } from "../../index.js";
 import type { Call, Command } from "../command.js";
@@ -13,10 +13,10 @@ async function confirm({ args, stopping }: Call): Promise<void> {
       { uri: args.uri },
     );
   };
-  if (!process.stdin.isTTY || args.flag("json")) refuse("nobody is at a terminal to confirm it");
+  if (!process.stdin.isTTY || args.flag("json")) refuse("there is no terminal to confirm it at");
   const prompt = createInterface({ input: process.stdin, output: process.stderr });
   try {
-    const question = `This deletes every batch of the namespace; whoever still reads or writes it stops. Type its URI to go on:\n${args.uri}\n> `;
+    const question = `This deletes every batch of the namespace; processes that still read or write it stop. Type its URI to go on:\n${args.uri}\n> `;
     const answer = await prompt.question(question, { signal: stopping.signal });
     if (answer.trim() !== args.uri) refuse("what was typed is not its URI");
   } finally {
@@ -40,7 +40,7 @@ async function run(call: Call): Promise<undefined> {
 export const command: Command = {
   usage: "URI [--yes] [--force]",
   about:
-    "Deletes a namespace: whoever still has it open stops with DELETED, then its objects go, namespace.json last. Goes on where an\ninterrupted deletion stopped. Asks for the URI on a terminal; elsewhere it needs --yes. A small marker below life/ stays for good.",
+    "Deletes a namespace: every process that still has it open stops with DELETED, then its objects go, namespace.json last. Goes on where an\ninterrupted deletion stopped. Asks for the URI on a terminal; elsewhere it needs --yes. A small marker below life/ stays for good.",
   positionals: ["URI"],
   options: {
     yes: { help: "Do not ask." },

@@ -1,4 +1,4 @@
-/** `batchweave reclaim`: deletes what nobody can need any more. */
+/** `batchweave reclaim`: deletes what is no longer needed. */
 import { BatchWeaveError, isBatchWeaveError, type ReclaimReport } from "../../index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
@@ -60,7 +60,7 @@ function describe(report: ReclaimReport): string {
 export const command: Command = {
   usage: "URI [--dry-run] [--watch] [--interval SECONDS]",
   about:
-    "Trims the log to its lowest live checkpoint and deletes trimmed batches, uploads that were never committed, index objects nobody\nreferences and old manifests. Without a checkpoint nothing is trimmed. Safe to interrupt, to repeat and to run twice at once.",
+    "Trims the log to its lowest live checkpoint and deletes trimmed batches, uploads that were never committed, index objects without\na reference and old manifests. Without a checkpoint nothing is trimmed. Safe to interrupt, to repeat and to run twice at once.",
   positionals: ["URI"],
   options: {
     "dry-run": { help: "Change nothing; print every object that would go, and why." },

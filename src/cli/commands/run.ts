@@ -154,11 +154,11 @@ export const command: Command = {
     id: { value: "ID", help: "A name for progress (default p0). The log's producers are lanes or parts." },
     lanes: {
       value: "LIST",
-      help: "Lanes this process holds, such as 0,2-3 (default: all). Whoever held them is fenced.",
+      help: "Lanes this process holds, such as 0,2-3 (default: all). A process that held them is fenced.",
     },
     part: {
       value: "I/N",
-      help: "Commit order: the part of the sources that this process reads (default: all of them). Whoever held it is fenced.",
+      help: "Commit order: the part of the sources that this process reads (default: all of them). A process that held it is fenced.",
     },
     namespace: { value: "URI", help: "Where to write, instead of where the pipeline says." },
     steps: { value: "N", help: "Steps after which the log is complete, instead of what the pipeline says." },

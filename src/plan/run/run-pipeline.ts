@@ -25,7 +25,7 @@ export interface RunSettings {
   readonly id?: string | undefined;
   /** In lanes order: the lanes this process holds. Default: all. */
   readonly lanes?: readonly number[] | undefined;
-  /** In commit order: the part of the sources that this process reads, of how many. Default: all parts, as many as the pipeline says. Whoever held it is fenced. */
+  /** In commit order: the part of the sources that this process reads, of how many. Default: all parts, as many as the pipeline says. A process that held it is fenced. */
   readonly part?: { readonly index: number; readonly count: number } | undefined;
   /** Steps of the whole log, instead of what the pipeline says. */
   readonly steps?: number | undefined;
