@@ -14,6 +14,7 @@ from typing import Any
 
 from batchweave import BatchWeaveError, create_namespace, make_cursor, open_namespace
 from batchweave.format.keys import boundary_key, manifest_key
+from batchweave.format.seal import SEAL_BYTES
 from batchweave.format.stored_json import load_json, seal_json
 from batchweave.log.log import Log
 from batchweave.namespace import Namespace
@@ -335,6 +336,16 @@ class Producers(Code):
         namespace.close()
         with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:
             self.assertEqual([bytes(s.slices[0].bytes) for s in consumer], [b"x" * 8, b"y" * 8, b"z"])
+
+
+    def test_slices_of_one_length_are_sealed_and_the_descriptor_says_so_but_not_in_format_1(self) -> None:
+        for format, length, expected in ((2, 100_000, [-1, 100_000 + SEAL_BYTES]), (2, 8, []), (1, 100_000, [])):
+            store = MemoryStore()
+            namespace = namespace_on(store)
+            namespace.log.spec.format = format
+            with namespace.producer("p") as p:
+                p.append([b"x" * length, b"y" * length])
+            self.assertEqual(namespace.log.head.jump().tail["batches"][0][7:], expected, (format, length))
 
 
 class Checkpoints(Code):
