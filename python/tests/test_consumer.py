@@ -243,7 +243,9 @@ class Reading(unittest.TestCase):
                     fetched = itertools.count(0, 10**9 if is_from_disk else 0)
                     unasked[0] = hints[0] = 0
                     with mock.patch.object(reader, "_fetched_bytes", lambda: next(fetched)):
-                        with namespace.consumer({"dp": rows}, 0, environment={}, policy="global-batch") as consumer:
+                        # Few are planned before it sees where they come from, however late a busy machine lets it look.
+                        settings: dict[str, Any] = {"policy": "global-batch", "prefetch_iterations_max": 8}
+                        with namespace.consumer({"dp": rows}, 0, environment={}, **settings) as consumer:
                             self.assertEqual([share.slices[0].bytes[0] for share in consumer], list(range(100)))
                     if is_from_disk:
                         # It takes some reads to see where they come from, and the first few after that were not known before.
