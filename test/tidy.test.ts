@@ -406,7 +406,7 @@ describe("design pages", () => {
     expect(pages.filter((name) => !readText(`docs/design/${name}`).startsWith(`# ${name.slice(0, 4)} `))).toEqual([]);
   });
 
-  test("that a file names are there", () => {
+  test("that a file names are there, and none cites a document outside the repository", () => {
     const texts = [
       ...["src", "sim", "bench", "test", "docs", "python"].flatMap((dir) => listFiles(dir, [".ts", ".md", ".py"])),
     ];
@@ -416,6 +416,8 @@ describe("design pages", () => {
         .map(([text]) => `${path}: ${text}`),
     );
     expect(dead).toEqual([]);
+    const outside = /\b(DESIGN|STYLE|HAZARDS)(\.md| \d)/;
+    expect(texts.filter((path) => outside.test(readText(path)))).toEqual([]);
   });
 });
 

@@ -101,12 +101,12 @@ const lanes: readonly PlantedBug[] = [
 ];
 
 const releases: readonly PlantedBug[] = [
-  bug("a release lets the whole group go", "DESIGN 7", [
+  bug("a release lets the whole group go", "design 0006", [
     stageCheckpoint,
     "withReleased(group, [id])",
     "withReleased(group, [...group.live.keys()])",
   ]),
-  bug("a release is not committed", "DESIGN 7", [
+  bug("a release is not committed", "design 0006", [
     "src/lifecycle/checkpoint.js",
     "const done = stageRelease(draft, group, id);",
     "const done = stageRelease(draft, group, id) || true;",
