@@ -10,8 +10,11 @@ from unittest import mock
 
 from batchweave import BatchWeaveError, create_namespace
 from batchweave.format.keys import BATCH_PREFIX, INTENT_PREFIX, MANIFEST_PREFIX, NAMESPACE_KEY, LeavingIntent, OpeningIntent, batch_intents, manifest_key
+from batchweave.format.manifest import Manifest
+from batchweave.format.stored_json import load_json
 from batchweave.log import head as head_module
 from batchweave.log import log as log_module
+from batchweave.log.draft import encode_manifest
 from batchweave.log.round_trip import RoundTrip
 from batchweave.log.stage import is_spent
 from hooked_store import HookedStore
@@ -93,6 +96,13 @@ class Search(unittest.TestCase):
         for manifest in manifests:
             head.keep(manifest)
         self.assertEqual(synced, [manifest_key(2), manifest_key(3)])
+
+
+    def test_a_version_that_says_deleted_is_of_format_2_so_that_older_readers_stop_at_it(self) -> None:
+        newest = World().log.head.newest()
+        for is_deleted, format in ((True, 2), (False, 1)):
+            manifest = Manifest(newest.namespace, {**newest.fields, "deleted": is_deleted})
+            self.assertEqual(load_json(encode_manifest(manifest))["format"], format)
 
 
 class Intents(unittest.TestCase):

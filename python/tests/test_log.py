@@ -10,13 +10,16 @@ import signal
 import threading
 import time
 import unittest
+from pathlib import Path
 from typing import Any
 
 from batchweave import BatchWeaveError, create_namespace, make_cursor, open_namespace
+from batchweave.format.batch import EXTENTS_MAX, SLICE_BYTES_MAX
 from batchweave.format.keys import boundary_key, manifest_key
 from batchweave.format.seal import SEAL_BYTES
 from batchweave.format.stored_json import load_json, seal_json
 from batchweave.log.log import Log
+from batchweave.log.stage import CHECKPOINTS_MAX, GROUPS_MAX, LANE_AHEAD_MAX, RELEASED_MAX
 from batchweave.namespace import Namespace
 from memory_store import MemoryStore, at
 
@@ -337,6 +340,26 @@ class Producers(Code):
         with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:
             self.assertEqual([bytes(s.slices[0].bytes) for s in consumer], [b"x" * 8, b"y" * 8, b"z"])
 
+
+    def test_limits_are_those_of_typescript(self) -> None:
+        source = Path(__file__).parents[2] / "src"
+        for file, name, value in (
+            ("format/batch.ts", "sliceBytesMax", SLICE_BYTES_MAX), ("format/descriptor.ts", "extentsMax", EXTENTS_MAX),
+            ("log/stage.ts", "laneAheadMax", LANE_AHEAD_MAX), ("log/stage-checkpoint.ts", "checkpointsMax", CHECKPOINTS_MAX),
+            ("log/stage-checkpoint.ts", "checkpointGroupsMax", GROUPS_MAX), ("log/stage-checkpoint.ts", "releasedMax", RELEASED_MAX),
+        ):
+            found = re.search(rf"const {name} = ([0-9a-fx_]+);", (source / file).read_text())
+            assert found is not None, name
+            self.assertEqual(int(found[1], 0), value, name)
+
+    def test_what_a_user_attaches_is_stored_and_nothing_is_when_there_is_nothing(self) -> None:
+        for user, expected in (({"a": 1}, True), (None, False)):
+            store = MemoryStore()
+            with namespace_on(store).producer("p") as p:
+                p.append(slices("a"), user=user)
+            bodies = [data for key, data in store.objects.items() if "/batch/" in key]
+            self.assertEqual([b'"user":{"a":1}' in data for data in bodies], [expected])
+            self.assertEqual([b'"user"' in data for data in bodies], [expected])
 
     def test_slices_of_one_length_are_sealed_and_the_descriptor_says_so_but_not_in_format_1(self) -> None:
         for format, length, expected in ((2, 100_000, [-1, 100_000 + SEAL_BYTES]), (2, 8, []), (1, 100_000, [])):
