@@ -57,10 +57,6 @@ export interface WeaveCounts {
   unflushedClosings: number;
   lineages: number;
   lineageReads: number;
-  outages: number;
-  /** Writes that power loss undid, and batches that were acknowledged before one. */
-  lostWrites: number;
-  keptBatches: number;
   spoiled: number;
   sweptAtLast: number;
 }
@@ -110,9 +106,6 @@ export class WeaveStage {
     unflushedClosings: 0,
     lineages: 0,
     lineageReads: 0,
-    outages: 0,
-    lostWrites: 0,
-    keptBatches: 0,
     spoiled: 0,
     sweptAtLast: 0,
   };

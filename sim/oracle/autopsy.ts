@@ -29,6 +29,8 @@ export interface Autopsy {
   readonly isOurs: (key: string) => boolean;
 }
 
+const extentNumber = /\.\d+\.tgb$/;
+
 /** Objects that are spoiled in a run. */
 const spoiledMax = 6;
 /** Names that may be left besides what the head needs: the last versions, and what was uploaded on them. */
@@ -42,10 +44,12 @@ export async function requireNoLeak({ store, oracle, open, isOurs }: Autopsy): P
   const needed = oracle.liveKeys(head);
   if (head.version - oracle.boundary > versionsLeftMax)
     throw new Violation("leak", `the boundary is ${oracle.boundary} after a last reclaim; the head is ${head.version}`);
+  const lasts = new Set([...oracle.producers.lastKeys(head)].map((key) => key.replace(extentNumber, "")));
   const keys = store.keys().filter(isOurs);
   for (const whole of keys) {
     const key = keyInLife(whole);
-    if (needed.has(key)) continue;
+    // Of a producer's last batch all extents stay, though its resume point is in one.
+    if (needed.has(key) || lasts.has(key.replace(extentNumber, ""))) continue;
     const version = parseManifestKey(key);
     const base = key.startsWith(batchPrefix)
       ? parseBatchKey(key)?.name.base

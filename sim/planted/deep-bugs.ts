@@ -17,7 +17,6 @@ const stepIndex = "src/log/step-index.js";
 const indexWalk = "src/lifecycle/index-walk.js";
 const forkPlan = "src/lifecycle/fork-plan.js";
 const fork = "src/lifecycle/fork.js";
-const reclaim = "src/lifecycle/reclaim.js";
 const sweep = "src/lifecycle/sweep.js";
 const lagGate = "src/lifecycle/lag-gate.js";
 const producer = "src/producer/producer.js";
@@ -39,17 +38,6 @@ const levels: readonly PlantedBug[] = [
     "if ((number + 1) % indexFanout !== 0)",
     "if (levelNumber > 0 || (number + 1) % indexFanout !== 0)",
   ]),
-  bug(
-    "a node of nodes is read like a node of segments",
-    "index",
-    [
-      stepIndex,
-      "node.refs[Math.floor(step / stepsPerNode(at - 1)) % indexFanout]",
-      "node.refs[Math.floor(step / stepsPerNode(0)) % indexFanout]",
-    ],
-    // It would notice.
-    [stepIndex, "if (!isExpected)", "if (false)"],
-  ),
   bug(
     "what is below a node is not live",
     42,
@@ -119,17 +107,6 @@ const releases: readonly PlantedBug[] = [
 ];
 
 const races: readonly PlantedBug[] = [
-  bug("a reclaimer that was overtaken insists on its version", 38, [reclaim, "manifest = newer;", ""]),
-  bug("a reclaimer that was overtaken takes trimmed steps for lost", 38, [
-    reclaim,
-    'if (!isBatchWeaveError(error, "MISSING_OBJECT"))\n            throw error;\n        return since ? undefined : [];',
-    "throw error;",
-  ]),
-  bug("a reader that was overtaken takes it for a loss", 26, [
-    "src/consumer/prefetch.js",
-    "if (plan.firstStep < newest.steps.trim)",
-    "if (false)",
-  ]),
   bug("a reader is told RECLAIMED a step too early", 26, [
     "src/consumer/prefetch.js",
     "if (plan.firstStep < manifest.steps.trim)",
@@ -140,11 +117,6 @@ const races: readonly PlantedBug[] = [
 const lag: readonly PlantedBug[] = [
   bug("nobody asks for maxLag", "maxLag", [lagGate, "if (manifest.settings?.maxLag === undefined)", "if (true)"]),
   bug("one batch more always goes", "maxLag", [lagGate, "return left > 0 && pending", "return pending"]),
-  bug("a rank starves while producers may go on", 46, [
-    lagGate,
-    "maxLag !== undefined && lag.steps >= maxLag &&",
-    "maxLag !== undefined &&",
-  ]),
   bug("when-quiet takes over whoever holds the id", 9, [
     "src/cadence/opener.js",
     "if (agoMs >= quietMs)\n            return;",
@@ -193,18 +165,6 @@ const damage: readonly PlantedBug[] = [
   ]),
 ];
 
-const lives: readonly PlantedBug[] = [
-  {
-    ...bug(
-      "a handle of a deleted life goes on",
-      34,
-      ["src/log/head.js", "if (manifest.deleted)", "if (false)"],
-      ["src/log/boundary-chain.js", "if (marker.deleted)", "if (false)"],
-    ),
-    scenario: "hazard-34-lives",
-  },
-];
-
 /** Every planted bug of this kind. */
 export const deepBugs: readonly PlantedBug[] = [
   ...levels,
@@ -216,5 +176,4 @@ export const deepBugs: readonly PlantedBug[] = [
   ...closing,
   ...pages,
   ...damage,
-  ...lives,
 ];
