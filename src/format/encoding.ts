@@ -34,7 +34,8 @@ export function encodeSlice(bytes: Uint8Array, encoding: SliceEncoding): StoredS
   }
   const plain: StoredSlice = { bytes, rawLength: bytes.length, encoding: sliceEncodings.indexOf("none") };
   if (encoding === "none") return plain;
-  if (encoding !== "zstd" || !platform.zstdCompressSync) throw unsupported("This slice", shown(encoding));
+  if (encoding !== "zstd" || !platform.zstdCompressSync)
+    throw unsupported("This slice", encoding === "zstd" ? encoding : shown(encoding));
   const stored = platform.zstdCompressSync(bytes);
   return stored.length < bytes.length
     ? { bytes: stored, rawLength: bytes.length, encoding: sliceEncodings.indexOf("zstd") }
@@ -68,7 +69,7 @@ function unsupported(what: string, encoding: string, details: Record<string, unk
   const remedy =
     encoding === "zstd"
       ? 'which needs Node 22.15 or newer. Run it there, or write with encoding "none".'
-      : `which this BatchWeave does not know (it knows ${sliceEncodings.join(" and ")}). Install a newer version.`;
+      : `which this BatchWeave does not know (it knows none and zstd). Install a newer version.`;
   return new BatchWeaveError("UNSUPPORTED_ENCODING", `${what} has the encoding ${encoding}, ${remedy}`, {
     encoding,
     available: availableEncodings,

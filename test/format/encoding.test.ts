@@ -69,6 +69,7 @@ describe("slice encodings", () => {
     if (hasZstd) return context.skip("this Node has zstd");
     const entry = { ...entryOf(encodeSlice(new Uint8Array(9), "none")), encoding: sliceEncodings.indexOf("zstd") };
     expect(codeOf(() => encodeSlice(new Uint8Array(9), "zstd"))).toBe("UNSUPPORTED_ENCODING");
+    expect(() => encodeSlice(new Uint8Array(9), "zstd")).toThrow(/needs Node 22\.15/);
     expect(() => decodeSlice(new Uint8Array(9), where, entry)).toThrow(/Node 22\.15/);
   });
 

@@ -119,7 +119,7 @@ describe("garbage is a fault of its sample", () => {
   });
 
   test("settings that hold tokens are checked when they are written", () => {
-    for (const end of [Number.NaN, -1, 1.5])
+    for (const end of [Number.NaN, -1, 1.5, 2 ** 31, 2 ** 32 + 5, 2 ** 40])
       expect(() => tokenize({ tokenizer: { kind: "bytes" }, end })).toThrow(/end must be a whole number/);
     expect(() => image.placeImage({ token: Number.NaN })).toThrow(/token must be a whole number/);
   });

@@ -4,7 +4,7 @@
  * the rest can be placed later.
  */
 import { importPeer } from "../peer.js";
-import { checkWhole } from "../run/spec-check.js";
+import { checkToken } from "../run/spec-check.js";
 import type { PreparedImage, PreparedSample } from "./prepared-sample.js";
 import { fieldOf } from "./sample-field.js";
 import { type Placement, type Transform, transform } from "./transform.js";
@@ -214,7 +214,7 @@ const named = (name: string, { at, ...options }: ImageSettings & Readonly<Record
 
 /** Measures an encoded image by its header and puts that many placeholder tokens before the text. Decoding is left to {@link patchifyImages}. */
 export function placeImage(settings: PatchSettings & { readonly token: number }): Transform {
-  checkWhole("token", settings.token);
+  checkToken("token", settings.token);
   return named("placeImageTokens", { ...settings });
 }
 
@@ -246,6 +246,6 @@ export function cropImage(settings: ImageSettings & { readonly width: number; re
 
 /** Cuts a decoded image into patches and puts as many placeholder tokens before the text. */
 export function patchifyImage(settings: PatchSettings & { readonly token: number }): Transform {
-  checkWhole("token", settings.token);
+  checkToken("token", settings.token);
   return named("patchifyField", { ...settings });
 }

@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { BatchWeaveError } from "../../index.js";
 import { importPeer } from "../peer.js";
-import { checkWhole, checkWord } from "../run/spec-check.js";
+import { checkToken, checkWord } from "../run/spec-check.js";
 import type { PreparedSample } from "./prepared-sample.js";
 import { fieldOf } from "./sample-field.js";
 import { type Placement, type Transform, transform } from "./transform.js";
@@ -104,12 +104,10 @@ function tokenizeWith(
   if (typeof text !== "string") throw new TypeError(`the field ${field} is not text`);
   const ids = encode(text);
   const [before, after] = [begin === undefined ? [] : [begin], end === undefined ? [] : [end]];
-  const tokens = new Int32Array(before.length + ids.length + after.length);
-  tokens.set(before, 0);
-  tokens.set(ids, before.length);
-  tokens.set(after, before.length + ids.length);
+  // A plain list: an Int32Array would wrap an id that is too large into another token, and nobody would see it.
+  const tokens = [...before, ...ids, ...after];
   const { [field]: _, ...rest } = value;
-  return { ...rest, tokens };
+  return { ...rest, tokens: tokens.every((id) => id === (id | 0)) ? Int32Array.from(tokens) : tokens };
 }
 
 /** Text to tokens. */
@@ -117,7 +115,7 @@ export function tokenize(settings: TokenizeSettings): Transform {
   const { at, ...options } = settings;
   const { tokenizer, begin, end } = options;
   checkWord("tokenizer.kind", tokenizer?.kind, ["huggingface", "tiktoken", "bytes"]);
-  for (const [name, token] of Object.entries({ begin, end })) if (token !== undefined) checkWhole(name, token);
+  for (const [name, token] of Object.entries({ begin, end })) if (token !== undefined) checkToken(name, token);
   const plain = tokenizer.kind === "huggingface" ? { ...tokenizer, file: String(tokenizer.file) } : tokenizer;
   return transform(new URL("./tokenize.js", import.meta.url), "tokenizeText", { ...options, tokenizer: plain }, { at });
 }

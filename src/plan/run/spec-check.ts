@@ -138,9 +138,9 @@ function shown(value: unknown): string {
   return typeof value === "function" ? "a function" : (JSON.stringify(value) ?? String(value));
 }
 
-/** A whole number from 0 on, for primitives that take a token. */
-export function checkWhole(what: string, value: unknown): void {
-  const wanted = whole(0)(value);
+/** A token: a whole number from 0 to 2^31 - 1. */
+export function checkToken(what: string, value: unknown): void {
+  const wanted = whole(0)(value) ?? ((value as number) < 2 ** 31 ? undefined : "a whole number below 2^31");
   if (wanted === undefined) return;
   throw new BatchWeaveError("INVALID_ARGUMENT", `${what} must be ${wanted}, not ${String(value)}.`, {
     value: shown(value),
