@@ -105,7 +105,7 @@ function tokenizeWith(
   const ids = encode(text);
   const [before, after] = [begin === undefined ? [] : [begin], end === undefined ? [] : [end]];
   // A plain list: an Int32Array would wrap an id that is too large into another token, and nobody would see it.
-  const tokens = [...before, ...ids, ...after];
+  const tokens = [...before, ...Array.from(ids), ...after];
   const { [field]: _, ...rest } = value;
   return { ...rest, tokens: tokens.every((id) => id === (id | 0)) ? Int32Array.from(tokens) : tokens };
 }
