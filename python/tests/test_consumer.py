@@ -3,7 +3,6 @@ clearly why it cannot go on. Method: stores in memory that are slow, damaged or 
 """
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
@@ -18,13 +17,9 @@ import time
 import unittest
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from batchweave import BatchWeaveError, create_namespace, open_namespace
-from batchweave.consumer import prefetch, reader
-from batchweave.consumer.prefetch import Prefetch
 from batchweave.namespace import Namespace
-from batchweave.store.file_store import OpenFile
 from batchweave.store.hedging import Hedger
 from memory_store import MemoryStore, at
 
@@ -218,42 +213,6 @@ class Reading(unittest.TestCase):
             thread.join(30)
             self.assertEqual((thread.is_alive(), seen), (False, list(range(150))))
 
-    def test_what_comes_from_a_disk_is_asked_for_before_it_is_read_and_nothing_else_is(self) -> None:
-        for slice_bytes, rows, hints_each in ((1_000, 2, 1), (200_000, 4, 1)):
-            asked: dict[Any, list[tuple[int, int]]] = {}
-            unasked, hints = [0], [0]
-            hint, read = OpenFile.hint, OpenFile.read
-
-            def note_hint(self: OpenFile, start: int, length: int) -> None:
-                hints[0] += 1
-                asked.setdefault(self, []).append((start, start + length))
-                hint(self, start, length)
-
-            def note_read(self: OpenFile, start: int, length: int) -> memoryview:
-                unasked[0] += not any(begin <= start and start + length <= end for begin, end in asked.pop(self, []))
-                return read(self, start, length)
-
-            with tempfile.TemporaryDirectory() as folder, mock.patch.object(OpenFile, "hint", note_hint), mock.patch.object(OpenFile, "read", note_read):
-                namespace = create_namespace(Path(folder, "ns").as_uri(), rows=rows, durability="process-crash")
-                with namespace.producer("p") as p:
-                    for step in range(100):
-                        p.append([bytes([step]) * slice_bytes] * rows)
-                namespace.close()
-                for is_from_disk in (False, True):
-                    fetched = itertools.count(0, 10**9 if is_from_disk else 0)
-                    unasked[0] = hints[0] = 0
-                    with mock.patch.object(reader, "_fetched_bytes", lambda: next(fetched)):
-                        # Few are planned before it sees where they come from, however late a busy machine lets it look.
-                        settings: dict[str, Any] = {"policy": "global-batch", "prefetch_iterations_max": 8}
-                        with namespace.consumer({"dp": rows}, 0, environment={}, **settings) as consumer:
-                            self.assertEqual([share.slices[0].bytes[0] for share in consumer], list(range(100)))
-                    if is_from_disk:
-                        # It takes some reads to see where they come from, and the first few after that were not known before.
-                        self.assertLess(unasked[0], 50)
-                        self.assertGreater(hints[0], 50 * hints_each)
-                    else:
-                        self.assertEqual((unasked[0], hints[0]), (100, 0))
-
     def test_a_read_that_hangs_is_sent_again_within_the_budget_and_its_share_is_made_once(self) -> None:
         for hang_at in (0, 1):  # a slice, then a slice table
             store = MemoryStore()
@@ -296,26 +255,15 @@ class Reading(unittest.TestCase):
 
         def finish(_: Any) -> None:
             if chance.random() < 0.1:
-                time.sleep(0.0015)  # no longer quicker than a thread
+                time.sleep(0.0015)
 
         with tempfile.TemporaryDirectory() as folder:
             namespace = small_log_on_files(folder, 100)
-            original = Prefetch._is_attended.fget  # type: ignore[attr-defined]
-
-            def dawdle(prefetch: Prefetch) -> bool:
-                is_attended = original(prefetch)
-                time.sleep(0.0006)  # what is true now is not a moment later
-                return is_attended
-
-            patch = mock.patch.object(Prefetch, "_is_attended", property(dawdle))
-            patch.start()
-            self.addCleanup(patch.stop)
             for _ in range(10):
                 limits = {"prefetch_bytes_max": chance.choice((1, 5_000, 10**8)), "prefetch_iterations_max": chance.choice((1, 5, 32))}
                 with namespace.consumer({"dp": 1}, 0, environment={}, wait_timeout=5, finish=finish, **limits) as consumer:
                     for share in consumer:
                         if chance.random() < 0.1:
-                            # As long as it takes until it counts as absent, more or less: where wake-ups are lost, if they are.
                             time.sleep(chance.choice((0.0008, 0.001, 0.0012, 0.003)))
                 self.assertEqual(share.iteration, 99)
 
@@ -327,35 +275,7 @@ class Reading(unittest.TestCase):
         self.assertEqual(hedger.late_after(1_000), 0.005)
         self.assertEqual([hedger.spend() for _ in range(5)], [True, True, True, False, False])
 
-    def test_files_opened_once_give_what_careful_reads_give_and_damage_is_told(self) -> None:
-        self.check_files_opened_once()
-
-    def test_the_same_on_threads_which_read_what_takes_long(self) -> None:
-        with mock.patch.object(prefetch, "_ALONE_S", 0.0), mock.patch.object(prefetch, "cores", lambda: 8):
-            self.check_files_opened_once()
-
-    def test_the_same_from_a_disk(self) -> None:
-        fetched = itertools.count(0, 10**9)
-        with mock.patch.object(reader, "_fetched_bytes", lambda: next(fetched)), mock.patch.object(reader, "_LOOK_REQUESTS", 1):
-            self.check_files_opened_once()
-            with mock.patch.object(prefetch, "_ALONE_FROM_DISK_S", 0.0), mock.patch.object(prefetch, "cores", lambda: 8):
-                self.check_files_opened_once()
-
-    def test_whether_one_reads_alone_may_change_at_any_time(self) -> None:
-        cores = mock.patch.object(prefetch, "cores", lambda: 8)
-        with tempfile.TemporaryDirectory() as folder, mock.patch.object(prefetch, "_ALONE_AGAIN", 7), cores:
-            namespace = small_log_on_files(folder, 300)
-            chance = random.Random(3)
-            for bytes_max in (1, 5_000, 10**8):
-                with namespace.consumer({"dp": 1}, 0, environment={}, wait_timeout=5, prefetch_bytes_max=bytes_max) as consumer:
-                    seen = []
-                    for share in consumer:
-                        seen.append(share.iteration)
-                        consumer.reader.at_once_s = chance.choice((0.0, consumer.reader.at_once_s, 1.0))
-                        consumer.reader.is_from_disk = chance.random() < 0.7
-                self.assertEqual(seen, list(range(300)))
-
-    def check_files_opened_once(self) -> None:
+    def test_files_are_read_as_any_other_store_is_and_damage_is_told(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             namespace = create_namespace(Path(folder, "ns").as_uri(), rows=4, chunks=4)
             with namespace.producer("p") as p:
@@ -365,14 +285,12 @@ class Reading(unittest.TestCase):
             for mesh, layout in (({"dp": 1}, "contiguous"), ({"dp": 3}, "contiguous"), ({"dp": 4, "cp": 2}, "zigzag")):
                 for rank in range(mesh["dp"] * mesh.get("cp", 1)):
                     fresh = open_namespace(namespace.uri)
-                    with fresh.consumer(mesh, rank, environment={}, layout=layout) as quick:
-                        found = [[bytes(s.bytes) for s in share.slices] for share in quick]
-                        seldom = quick.reader.stats.requests
-                    slow = open_namespace(namespace.uri)
-                    slow.log.store.open = None  # type: ignore[attr-defined]
-                    with slow.consumer(mesh, rank, environment={}, layout=layout) as careful:
-                        self.assertEqual(found, [[bytes(s.bytes) for s in share.slices] for share in careful])
-                    self.assertGreater(seldom, 0)
+                    with fresh.consumer(mesh, rank, environment={}, layout=layout) as near:
+                        found = [[bytes(s.bytes) for s in share.slices] for share in near]
+                    far_namespace = open_namespace(namespace.uri)
+                    far_namespace.log.store.is_near = False  # type: ignore[attr-defined]
+                    with far_namespace.consumer(mesh, rank, environment={}, layout=layout) as far:
+                        self.assertEqual(found, [[bytes(s.bytes) for s in share.slices] for share in far])
             victim = sorted(Path(folder, "ns").rglob("*.tgb"))[20]
             data = bytearray(victim.read_bytes())
             data[0] ^= 1

@@ -119,7 +119,6 @@ class Consumer:
         self._limits: dict[str, Any] = {
             "bytes_max": prefetch_bytes_max,
             "iterations_max": prefetch_iterations_max,
-            "loads_max": reads_in_flight_max,
             "poll_delay": poll_delay,
             "poll_delay_max": poll_delay_max,
             "copies": finish_copies,
@@ -154,12 +153,12 @@ class Consumer:
         begun = time.monotonic()
         if self._prefetch is None:
             self._prefetch = Prefetch(
-                self._log, self.reader, self.projection, self._row, self._iteration, **self._limits,
-                stride=self._stride, offset=self._offset, finish=self._make_share,
+                self._log, self.reader, self.projection, self._row, self._iteration, self._make_share,
+                **self._limits, stride=self._stride, offset=self._offset,
             )
         prefetch = self._prefetch
         try:
-            taken = prefetch.read_here() or self._wait_front(prefetch, begun)
+            taken = self._wait_front(prefetch, begun)
         except BaseException:
             prefetch.stop()
             self._prefetch = None
@@ -194,17 +193,10 @@ class Consumer:
         tell_after = LONG_WAIT_S
         with prefetch.changed:
             while True:
-                prefetch.plan_here()
                 slot = prefetch.front
                 if slot is not None:
                     while not slot.is_done:
-                        prefetch.changed.release()
-                        try:
-                            has_helped = prefetch.help()
-                        finally:
-                            prefetch.changed.acquire()
-                        if not has_helped and not slot.is_done:
-                            prefetch.wait_front()
+                        prefetch.changed.wait()
                     if slot.error is not None:
                         raise slot.error
                     prefetch.take()
@@ -227,7 +219,6 @@ class Consumer:
                             watch_starvation(self._log, wanted.last_step, waited, self._group)
                         finally:
                             prefetch.changed.acquire()
-                prefetch.want_more()
                 prefetch.changed.wait(min(max(0.001, min(self._wait_timeout, tell_after) - waited), _STARVATION_LOOK_S))
 
     def close(self) -> None:

@@ -18,14 +18,13 @@ class Once(Generic[T]):
         self._loading: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
-    def peek(self, key: str) -> T | None:
-        """The value of a key if it is there; never waits for whoever loads it."""
+    def drop(self, key: str, value: T) -> None:
+        """Forgets a value that turned out to be of no use, unless another one has taken its place."""
         with self._lock:
-            found = self._values.get(key)
-            return None if found is None else found[0]
+            if (found := self._values.get(key)) is not None and found[0] is value:
+                self._size -= self._values.pop(key)[1]
 
-    def put(self, key: str, value: T, size: int) -> None:
-        """Keeps a value that was loaded elsewhere."""
+    def _put(self, key: str, value: T, size: int) -> None:
         with self._lock:
             self._size += size - self._values.pop(key, (None, 0))[1]
             self._values[key] = (value, size)
@@ -47,7 +46,7 @@ class Once(Generic[T]):
                 pass  # whoever loads it has it now, or failed: look again
         try:
             value, size = load()
-            self.put(key, value, size)
+            self._put(key, value, size)
             return value
         finally:
             with self._lock:

@@ -98,15 +98,14 @@ class Task(Generic[T]):
 
 
 class Pool:
-    """At most `size` threads, started one by one as there is work for them; at most `limit()` of them at a time, where it is given.
+    """At most `size` threads, started one by one as there is work for them.
 
     A thread that is done takes the next call from the line itself, so calls that are short do not wake a thread each.
     """
 
-    def __init__(self, size: int, name: str, limit: Callable[[], int] | None = None) -> None:
+    def __init__(self, size: int, name: str) -> None:
         self._size = size
         self._name = name
-        self._limit = limit or (lambda: size)
         self._line: deque[Callable[[], Any]] = deque()
         self._wakes: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -119,36 +118,11 @@ class Pool:
             self._line.append(call)
             self._wake()
 
-    @property
-    def is_waiting(self) -> bool:
-        """Something is in line."""
-        return bool(self._line)
-
-    def wake(self) -> None:
-        """Looks at the limit again: it may have risen since the last call was posted."""
-        with self._lock:
-            self._wake()
-
-    def steal(self) -> Callable[[], Any] | None:
-        """Takes the first call out of the line, to be run by the caller."""
-        with self._lock:
-            return self._line.popleft() if self._line else None
-
     def submit(self, call: Callable[[], T]) -> Task[T]:
         """Runs `call` in a thread of this pool, in the order of submission."""
         task = Task(call)
         self.post(task.run)
         return task
-
-    def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T]:
-        """All of them side by side, the first in this very thread. The calls must not wait for each other."""
-        tasks = [self.submit(call) for call in calls[1:]]
-        try:
-            first = [calls[0]()] if calls else []
-        finally:
-            for task in tasks:
-                task.wait()
-        return first + [task.result() for task in tasks]
 
     def stop(self) -> None:
         """Ends the threads after what is in line."""
@@ -175,7 +149,7 @@ class Pool:
 
     def _wake(self) -> None:
         """One more thread for what is in line, if there may be one. Call with the lock held."""
-        if not self._line or self._active >= min(self._size, self._limit()):
+        if not self._line or self._active >= self._size:
             return
         if self._active == len(self._threads):
             if not self._threads:
@@ -191,14 +165,8 @@ class Pool:
             while call is not None:
                 call()
                 with self._lock:
-                    if self._line and self._active <= self._limit():
+                    if self._line:
                         call = self._line.popleft()
-                        self._wake()
                     else:
                         call = None
                         self._active -= 1
-
-
-def cores() -> int:
-    """Those this process may use, where the system tells."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

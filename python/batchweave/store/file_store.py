@@ -18,10 +18,7 @@ from typing import Any, Callable, Iterator, Sequence, TypeVar
 
 from ..env.ids import random_id
 from ..errors import BatchWeaveError, invalid
-from .buffers import BufferPool
-from .held_reads import let_go_of_all
 from .object_store import LIST_PAGE_MAX, WHOLE_BYTES_MAX, Body, assert_key, too_large
-from .open_file import OpenFile, read_fully
 
 T = TypeVar("T")
 
@@ -88,9 +85,7 @@ _ERRORS = {
 
 
 def file_error(error: OSError, doing: str, path: str) -> BatchWeaveError:
-    """What happened, to what, what to do. Out of descriptors, those that are only kept are given back: the next try can have them."""
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        let_go_of_all()
+    """What happened, to what, what to do."""
     name = errno.errorcode.get(error.errno or 0, str(error.errno))
     code, what, remedy = _ERRORS.get(
         error.errno or 0,
@@ -102,7 +97,7 @@ def file_error(error: OSError, doing: str, path: str) -> BatchWeaveError:
 class FileStore:
     """See the head of this file."""
 
-    #: Reads usually take microseconds: read on few threads, and ask twice rather than for more than is wanted.
+    #: On this machine: a second read of a late one would only take turns with the first.
     is_near = True
 
     def __init__(self, root: str, durability: str = "power-loss") -> None:
@@ -114,7 +109,6 @@ class FileStore:
         self._known: set[str] = set()
         #: Folders of the root that are none of a link: looked at once.
         self._folders: set[str] = set()
-        self._memory = BufferPool()
         self._temps: Iterator[str] | None = None
         self._pid = 0
         self._lock = threading.Lock()
@@ -172,23 +166,14 @@ class FileStore:
 
     def get(self, key: str) -> bytes | None:
         """The whole object, or None."""
-        return self._read(key, 0, None, lambda length: memoryview(bytearray(length)), bytes)
+        data = self._read(key, 0, None)
+        return None if data is None else bytes(data)
 
     def get_range(self, key: str, start: int, length: int) -> memoryview | None:
         """Bytes [start, start + length), fewer where the object ends; writable memory, so that tensors can map it."""
         if start < 0 or length < 0:
             raise invalid(f"The range {start}+{length} of {key} is not two whole numbers.", key=key)
-        return self._read(key, start, length, self._memory.take, _as_it_is)
-
-    def open(self, key: str) -> OpenFile | None:
-        """An object for several reads of it; None where there is none. Reads of more than 16 MiB belong to `get_range`."""
-        path = self._path(key)
-        try:
-            return OpenFile(os.open(path, _READ_FLAGS), self._memory.take, lambda error: file_error(error, "read", path))
-        except OSError as error:
-            if error.errno in _ABSENT:
-                return None
-            raise file_error(error, "read", path) from error
+        return self._read(key, start, length)
 
     def list(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_MAX) -> tuple[list[str], bool]:
         """One page of keys in byte order, and whether there are more."""
@@ -248,9 +233,7 @@ class FileStore:
             )
         self._folders.add(folder)
 
-    def _read(
-        self, key: str, start: int, length: int | None, take: Callable[[int], memoryview], give: Callable[[memoryview], T]
-    ) -> T | None:
+    def _read(self, key: str, start: int, length: int | None) -> memoryview | None:
         path = self._path(key)
         try:
             try:
@@ -267,7 +250,7 @@ class FileStore:
                     length = left if length is None else min(length, left)
                 if length == 0:
                     os.pread(fd, 1, 0)  # or a folder would pass for an empty object
-                return give(read_fully(fd, take(length), start))
+                return _read_fully(fd, length, start)
             except IsADirectoryError:
                 return None
             finally:
@@ -419,8 +402,13 @@ def _is_segment(name: str) -> bool:
     return bool(_SEGMENT.fullmatch(name)) and name not in (".", "..")
 
 
-def _as_it_is(view: memoryview) -> memoryview:
-    return view
+def _read_fully(fd: int, length: int, start: int) -> memoryview:
+    """Bytes [start, start + length), as far as the file has them."""
+    target = memoryview(bytearray(length))
+    got = 0
+    while got < length and (n := os.preadv(fd, [target[got:]], start + got)) > 0:
+        got += n
+    return target[:got]
 
 
 def _write_fully(fd: int, parts: Sequence[Any]) -> None:

@@ -176,8 +176,6 @@ class RetryingStore:
         self._budget_at = time.monotonic()
         self._lock = threading.Lock()
         self.create = store.create
-        #: Only where opening an object means something: on files. Not retried: whoever reads so falls back on get_range.
-        self.open = getattr(store, "open", None)
         if hasattr(store, "sync"):
             self.sync = self._sync
 

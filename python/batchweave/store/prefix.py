@@ -15,9 +15,6 @@ class PrefixStore:
         self._folder = folder
         self.uri = f"{store.uri.rstrip('/')}/{folder[:-1]}"
         self.is_near = getattr(store, "is_near", False)
-        open_object: Callable[[str], Any] | None = getattr(store, "open", None)
-        #: Only where opening an object means something: on files.
-        self.open: Callable[[str], Any] | None = None if open_object is None else lambda key: open_object(self._key(key))
         sync: Callable[[str], None] | None = getattr(store, "sync", None)
         #: Only where an object can be seen before it survives power loss.
         self.sync: Callable[[str], None] | None = None if sync is None else lambda key: sync(self._key(key))
