@@ -109,7 +109,7 @@ def _bare_reads(calls: Sequence[Callable[[], Any]], threads: int) -> _Turn:
 
 def _rank_reads(namespace: Namespace, threads: int, bytes_expected: int) -> _Turn:
     """A rank that knows nothing yet but has the same client, with its memory and connections, as the bare reads."""
-    fresh = Namespace(namespace.uri, Log(namespace.log.store, namespace.log.spec, open_store))
+    fresh = Namespace(namespace.uri, Log(namespace.log.place, namespace.log.spec, open_store))
     cpu, begun = time.process_time(), time.perf_counter()
     total, each = 0, []
     with fresh.consumer({"dp": namespace.rows}, 0, environment={}, policy="global-batch", reads_in_flight_max=threads) as rank:
