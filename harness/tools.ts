@@ -93,7 +93,8 @@ export async function obtain(tool: Tool): Promise<{ readonly path: string } | { 
   const lock = `${folder}.lock`;
   mkdirSync(cache, { recursive: true });
   const deadline = Date.now() + tool.timeoutMs;
-  for (;;) {
+  const patience = `this may take ${tool.timeoutMs / minute} minutes`;
+  for (let isWaiting = false; ; isWaiting = true) {
     if (existsSync(done)) return { path };
     try {
       mkdirSync(lock);
@@ -101,14 +102,22 @@ export async function obtain(tool: Tool): Promise<{ readonly path: string } | { 
     } catch {
       if (Date.now() > deadline)
         return { skipped: `another run has been installing ${tool.name} for too long (${lock})` };
+      if (!isWaiting)
+        tell(`Waiting for another run that installs ${tool.name}; ${patience}. If none does, remove ${lock}`);
       await new Promise((resolve) => setTimeout(resolve, 500));
     }
   }
+  tell(`Installing ${tool.name} ${tool.version}, the first time only; ${patience}`);
   try {
     return await install(tool, folder, done, path);
   } finally {
     rmSync(lock, { recursive: true, force: true });
   }
+}
+
+/** On stderr: whoever sees nothing for minutes takes it for hung, and stops it. */
+function tell(text: string): void {
+  process.stderr.write(`${text}\n`);
 }
 
 async function install(
