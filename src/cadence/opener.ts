@@ -114,7 +114,10 @@ class Opener {
   async open(options: CallOptions): Promise<Manifest> {
     let published: number | undefined;
     let fresh = false;
-    if (this.#isCrowded(await this.#log.head.jump(options))) {
+    const head = await this.#log.head.jump(options);
+    // Before others are asked to open it: a carrier takes over whoever holds the id.
+    await this.#assertQuiet(head, options);
+    if (this.#isCrowded(head)) {
       published = await this.#publish(this.#log.head.known as Manifest, published, options);
       const opened = await this.#waitFor(await this.#patienceMs(0, options), options);
       if (opened) return opened;
