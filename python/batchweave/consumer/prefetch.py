@@ -95,7 +95,9 @@ class Prefetch:
         """Takes the first iteration out; its bytes are the caller's from now on. Call with `changed` held."""
         self._held_bytes -= self._slots.popleft().held_bytes
         self._admit()
-        self._room.notify()
+        # Not at every iteration: a thread that wakes takes the interpreter's lock from the trainer, which waits for it.
+        if 4 * len(self._slots) <= 3 * self._iterations_max:
+            self._room.notify()
 
     def stop(self) -> None:
         """Ends the threads; reads that are under way finish unseen."""
