@@ -141,8 +141,11 @@ export async function recreate(
     const ns = await createNamespace(uri, { grid: { rows: 2, chunks: 1 } }, settings);
     if (lives.has(ns.uuid)) problems.push(`${ns.uuid} lives a second time`);
     lives.add(ns.uuid);
-    for (const [name, kind] of cast)
-      if (kind === "rank") await ns.checkpoint("start", makeCursor(ns.uuid, 0, 0), { group: name });
+    // Reclaimers and ranks of the life before are at work here already: what keeps row 0 until all ranks have their own checkpoint is the judge's.
+    const first = makeCursor(ns.uuid, 0, 0);
+    await ns.checkpoint("start", first, { group: "judge" });
+    for (const [name, kind] of cast) if (kind === "rank") await ns.checkpoint("start", first, { group: name });
+    await ns.releaseCheckpoint("start", { group: "judge" });
     return ns;
   };
   const check = async (ns: Awaited<ReturnType<typeof createNamespace>>, when: string): Promise<void> => {
