@@ -55,8 +55,11 @@ async function forkFrom(
   const handle = await stage.openAt(context, uri);
   const { uuid } = handle.log.spec;
   const pin = (await elder.log.head.jump()).pins.get(uuid);
-  if (elder.log.spec.fork !== undefined) stage.oracle.forked(uuid, { heirOf: elder.log.spec.uuid });
-  else if (pin !== undefined) stage.oracle.forked(uuid, pin);
+  // An elder that has trimmed all it inherited leaves nothing of the first log to its heirs.
+  const sharesFirst = handle.log.spec.fork?.origins.some((origin) => origin.uuid === stage.oracle.spec?.uuid) ?? false;
+  if (elder.log.spec.fork !== undefined) {
+    if (sharesFirst) stage.oracle.forked(uuid, { heirOf: elder.log.spec.uuid });
+  } else if (pin !== undefined) stage.oracle.forked(uuid, pin);
   const isKept = (_: unknown, step: number): boolean => step < at && !skip.some((s) => step >= s.from && step < s.to);
   return { handle, steps: steps.filter(isKept) };
 }
