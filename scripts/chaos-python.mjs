@@ -155,8 +155,9 @@ for share in open_namespace(sys.argv[1]).consumer({"dp": 1}, 0, policy="global-b
     if (batch !== expected) problems.push(`step ${step} is batch ${batch} of ${producer}, expected ${expected}`);
     next.set(producer, batch + 1);
   }
+  // More is right: a carrier may take in what a killed process had uploaded, until its successor opens. Each is checked above.
   for (const [id, goal] of goals)
-    if (next.get(id) !== goal)
+    if ((next.get(id) ?? 0) < goal)
       problems.push(`${id} has ${next.get(id)} batches in the log, and ${goal} were acknowledged`);
   const consume = ["consume", uri, "--dp", "3", "--rank", "1", "--json"];
   const python = spawnSync("python3", ["-m", "batchweave", ...consume], { encoding: "utf8", env, maxBuffer: 1 << 30 });
