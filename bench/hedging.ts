@@ -26,7 +26,7 @@ async function write(endpoint: string, steps: number): Promise<void> {
   const producer = await namespace.producer({ id: "p" });
   for (let step = 0; step < steps; step++) await producer.append([payloads[step % 4] as Uint8Array]);
   await producer.close();
-  await namespace.close();
+  await namespace.endLog();
 }
 
 /** Every wait of one rank for its next share. */

@@ -62,7 +62,7 @@ async function write(uri: string, ranks: number, sliceBytes: number, bytesMax: n
   for (let step = 0; step < steps; step++)
     await producer.append(Array.from({ length: ranks }, (_, rank) => payloads[of(step, rank)] as Uint8Array));
   await producer.close();
-  await namespace.close();
+  await namespace.endLog();
   const places: Place[][] = [];
   for (let step = 0; step < steps; step++) {
     const { keys, slices } = await namespace.inspect(step);

@@ -98,7 +98,7 @@ export async function run(args: string[]): Promise<void> {
       rankDollarsPerMillion: 1e6 * rankReads * dollarsPerRead,
     });
     await Promise.all(producers.map((producer) => producer.close()));
-    await writing[0]?.close();
+    await writing[0]?.endLog();
     await follow;
   }
   report.end();

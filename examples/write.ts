@@ -25,5 +25,5 @@ for await (const batch of tokenize({ after: producer.resumePoint })) {
 }
 await producer.flush(); // now all of it is in the log
 // #endregion
-await ns.close();
+await ns.endLog();
 console.log(`${producer.nextSeq} batches are in ${uri}`);

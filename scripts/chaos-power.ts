@@ -132,7 +132,7 @@ class PowerRun {
     try {
       await sleep(500);
       await fleet.finishWriters();
-      await ns.close();
+      await ns.endLog();
       await fleet.finishRanks();
     } finally {
       fleet.stop();

@@ -10,6 +10,7 @@ import {
   type Namespace,
   openNamespace,
   openStore,
+  parseCursor,
   systemEnv,
   withRetry,
 } from "../src/index.js";
@@ -63,7 +64,7 @@ async function consume(): Promise<void> {
   const log = openSync(join(folder, `${name}.seen`), "a");
   const ns = await openNamespace(uri, { store });
   const saved = existsSync(cursorPath) ? readFileSync(cursorPath, "utf8") : undefined;
-  const from = saved ?? { row: 0 };
+  const from = saved === undefined ? { row: 0 } : parseCursor(saved);
   await assertHeld(ns);
   const consumer = await ns.consumer({
     mesh: chaosMesh,

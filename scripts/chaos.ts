@@ -248,7 +248,7 @@ async function main(): Promise<number> {
     await fleet.finishWriters();
     // Kills that came together with an aimed one are kills too.
     for (let death = await fleet.death(0); death; death = await fleet.death(0)) count(death, undefined);
-    await ns.close();
+    await ns.endLog();
     place.calm();
     await fleet.finishRanks();
   } finally {

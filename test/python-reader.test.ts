@@ -106,7 +106,7 @@ describe("a namespace made by producers", () => {
     }
     await using again = await namespace.producer({ id: "tok-1" });
     expect(again.resumePoint).toEqual({ at: 45, text: "ä\u2028" });
-    await namespace.close();
+    await namespace.endLog();
   });
 
   const flags = (mesh: Record<string, number>): string[] =>
@@ -200,7 +200,7 @@ test("a namespace in lanes has the same order everywhere", async () => {
     for (let seq = 0; seq < 20; seq++) await producer.append(slicesOf(`lane-${lane}`, seq, 2), {});
     await producer.flush();
   }
-  await namespace.close();
+  await namespace.endLog();
   const expected = Array.from({ length: 60 }, (_, step) =>
     digestLine(step, slicesOf(`lane-${step % 3}`, Math.floor(step / 3), 2)),
   );

@@ -50,7 +50,7 @@ test("a thin publisher in plain Python is carried by a TypeScript producer", asy
   expect(again.resumePoint).toEqual({ next: 3 });
   expect(again.nextSeq).toBe(3);
   await again.close();
-  await ns.close();
+  await ns.endLog();
 
   const seen: string[] = [];
   const consumer = await ns.consumer({ mesh: { dp: 1 }, rank: 0, policy: "global-batch", from: "earliest" });

@@ -46,7 +46,7 @@ def fill(uri: str) -> None:
         for step in range(6):
             rows = (array.array("i", [4 * step + row] * 8) for row in range(4))
             producer.append([encode_safetensors({"input_ids": Tensor("I32", (8,), ids.tobytes())}) for ids in rows])
-    namespace.close()
+    namespace.end_log()
 
 
 def read(uri: str, limit: int) -> None:

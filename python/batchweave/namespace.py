@@ -101,8 +101,8 @@ class Namespace:
         """Steps that producers may be ahead of the slowest group's newest checkpoint; None removes the limit."""
         commit_max_lag(self.log, max_lag)
 
-    def close(self, drop_waiting: bool = False) -> int:
-        """Closes the log: no batch after the current end. Gives the end."""
+    def end_log(self, drop_waiting: bool = False) -> int:
+        """Ends the log for everybody: no batch after the current end, and ranks stop there. Gives the end."""
         return self.log.close(drop_waiting).end
 
     def info(self) -> dict[str, Any]:

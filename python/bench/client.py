@@ -159,7 +159,7 @@ def bench_read(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
         namespace = create_namespace(f"{root}/{name}", rows=2, chunks=1)
         if namespace.log.head.jump().end == 0:
             _fill(namespace, batches, slice_bytes)
-            namespace.close()
+            namespace.end_log()
         if folder is None:
             results.append(_bench_read(namespace, slice_bytes, batches, args, "server", lambda: None))
             continue
@@ -215,7 +215,7 @@ def bench_memory(root: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     namespace = create_namespace(f"{root}/memory", rows=2, chunks=1)
     if namespace.log.head.jump().end == 0:
         _fill(namespace, 200, 2 * MEBI)
-        namespace.close()
+        namespace.end_log()
     script = (
         "import sys, time\nfrom batchweave import open_namespace\n"
         "rss = lambda: 4096 * int(open('/proc/self/statm').read().split()[1])\n"
@@ -250,7 +250,7 @@ def _million(root: str, steps: int) -> str:
         for key, data in draft.sealed:
             log.store.put(key, data)
         log.store.create(manifest_key(following.version), encode_manifest(following))
-    namespace.close()
+    namespace.end_log()
     return uri
 
 
@@ -340,7 +340,7 @@ def bench_broadcast(root: str, args: argparse.Namespace) -> list[dict[str, Any]]
         with namespace.producer("bench") as p:
             for _ in range(50):
                 p.append([tensor] * 2)
-        namespace.close()
+        namespace.end_log()
     worker = Path(__file__).parents[1] / "tests" / "broadcast_worker.py"
     done = subprocess.run([sys.executable, str(worker), namespace.uri], capture_output=True, text=True)
     if done.returncode != 0:

@@ -58,7 +58,7 @@ def check_namespace(uri: str) -> int:
     with namespace.producer("p") as p, namespace.producer("q") as q:
         for i in range(70):
             (p if i % 2 else q).append([f"{i}.{row} ".encode() * 5_000 for row in range(2)], resume_point=i)
-    namespace.close()
+    namespace.end_log()
     seen: list[bytes] = []
     for rank in range(2):
         with namespace.consumer({"dp": 2}, rank, environment={}, policy="global-batch") as consumer:

@@ -170,7 +170,7 @@ class OnAStub(unittest.TestCase):
         with namespace.producer("p") as p:
             for i in range(70):
                 p.append([f"{i}.0".encode(), f"{i}.1".encode()], resume_point=i)
-        namespace.close()
+        namespace.end_log()
         with namespace.consumer({"dp": 2}, 1, environment={}) as consumer:
             self.assertEqual([bytes(s.slices[0].bytes) for s in consumer], [f"{i}.1".encode() for i in range(70)])
 

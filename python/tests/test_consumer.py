@@ -32,7 +32,7 @@ def filled(store: MemoryStore, batches: int = 10, size: int = 10, rows: int = 2,
         for i in range(batches):
             p.append([f"{i}.{r} ".encode() * (size + grows * r) for r in range(rows)])
     if close:
-        namespace.close()
+        namespace.end_log()
     return namespace
 
 
@@ -41,7 +41,7 @@ def small_log_on_files(folder: str, batches: int) -> Namespace:
     with namespace.producer("p") as p:
         for _ in range(batches):
             p.append([b"x" * 1_000])
-    namespace.close()
+    namespace.end_log()
     return namespace
 
 
@@ -169,6 +169,18 @@ class Reading(unittest.TestCase):
         with open_at({"row": end}) as consumer:
             self.assertEqual(list(consumer), [])
 
+    def test_a_checkpoint_that_is_live_is_a_place_to_start_from_by_its_id(self) -> None:
+        namespace = filled(MemoryStore(), 6)
+        first = next(namespace.consumer(mesh={"dp": 2}, rank=0))
+        namespace.checkpoint("iter-1", first.next)
+        namespace.checkpoint("other", first.next, group="b")
+        self.assertEqual(namespace.consumer(mesh={"dp": 2}, rank=1, start={"checkpoint": "iter-1"}).cursor, first.next)
+        self.assertEqual(namespace.consumer(mesh={"dp": 1}, rank=0, start={"checkpoint": "other"}, group="b").cursor, first.next)
+        with self.assertRaises(BatchWeaveError) as caught:
+            namespace.consumer(mesh={"dp": 2}, rank=0, start={"checkpoint": "other"})
+        self.assertEqual(caught.exception.code, "NO_CHECKPOINT")
+        self.assertIn('"other" in group "default". It has iter-1', caught.exception.message)
+
     def test_bad_meshes_cursors_and_states(self) -> None:
         namespace = filled(MemoryStore(), 2)
         open_it = lambda mesh=None, rank=0, **settings: namespace.consumer(mesh or {"dp": 1}, rank, environment={}, **settings)  # noqa: E731
@@ -281,7 +293,7 @@ class Reading(unittest.TestCase):
             with namespace.producer("p") as p:
                 for step in range(70):
                     p.append([f"{step}/{cell}".encode() * (1 + (step * cell) % 7) for cell in range(16)])
-            namespace.close()
+            namespace.end_log()
             for mesh, layout in (({"dp": 1}, "contiguous"), ({"dp": 3}, "contiguous"), ({"dp": 4, "cp": 2}, "zigzag")):
                 for rank in range(mesh["dp"] * mesh.get("cp", 1)):
                     fresh = open_namespace(namespace.uri)
@@ -318,7 +330,7 @@ class Commands(unittest.TestCase):
             for i in range(70):
                 p.append([f"{i}.{c}".encode() for c in range(8)])
         namespace.checkpoint("c", namespace.consumer({"dp": 1}, 0, environment={}).cursor)
-        namespace.close()
+        namespace.end_log()
 
     def python(self, *args: str) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}

@@ -46,7 +46,7 @@ class Files(unittest.TestCase):
         with namespace.producer("p") as p:
             for step in range(self.batches):
                 p.append([token_slice(step, row, chunk) for row in range(4) for chunk in range(2)])
-        namespace.close()
+        namespace.end_log()
 
     def dataset(self, **settings: Any) -> StreamingDataset:
         return StreamingDataset(self.uri, **{"mesh": {"dp": 2}, "rank": 1, **settings})
@@ -337,7 +337,7 @@ class Torch(Files):
         with namespace.producer("p") as p:
             for i in range(30):
                 p.append([encode_safetensors({"input_ids": Tensor("I32", (1, 4096), bytes([i]) * 4 * 4096)})] * 2)
-        namespace.close()
+        namespace.end_log()
         done = subprocess.run([sys.executable, str(script), namespace.uri], capture_output=True, text=True, env=env, timeout=120)
         self.assertEqual(done.returncode, 0, done.stderr[-2_000:])
         result = json.loads(done.stdout.splitlines()[-1])

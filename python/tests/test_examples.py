@@ -37,7 +37,7 @@ class Examples(unittest.TestCase):
         with namespace.producer("p") as p:
             for step in range(6):
                 p.append([encode_safetensors({"ids": Tensor("I32", (2,), bytes([step, 0, 0, 0, r, 0, 0, 0]))}) for r in range(4)])
-        namespace.close()
+        namespace.end_log()
 
     def run_example(self, name: str, *args: str) -> str:
         env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "JAX_PLATFORMS": "cpu"}

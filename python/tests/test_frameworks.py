@@ -37,7 +37,7 @@ class Run(unittest.TestCase):
         with namespace.producer("p") as p:
             for step in range(self.steps):
                 p.append([self.row(step * 4 + r) for r in range(4)])
-        namespace.close()
+        namespace.end_log()
 
     def row(self, n: int) -> bytes:
         return encode_safetensors({"x": Tensor("F32", (2,), struct.pack("<ff", n, 1.0))})

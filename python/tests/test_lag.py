@@ -67,7 +67,7 @@ class Lags(unittest.TestCase):
         message = self.deadlock(lambda: gate.wait(lambda: 6))
         self.assertIn("the newest checkpoint of group default is at step 5", message)
         self.assertIn("interval is 4 steps", message)
-        self.namespace.close()
+        self.namespace.end_log()
         gate.wait(lambda: 6)
 
     def test_who_waits_goes_on_when_a_checkpoint_comes_and_is_told_once(self) -> None:
@@ -135,7 +135,7 @@ class Lags(unittest.TestCase):
         self.assertFalse(starves())
         self.namespace.set_max_lag(4)
         self.assertTrue(starves())
-        self.namespace.close()
+        self.namespace.end_log()
         self.assertFalse(starves())
 
 

@@ -107,7 +107,7 @@ class Lives(unittest.TestCase):
         self.assertLess(time.monotonic() - begun, 10)
         consumer.close()
         namespace = self.namespace
-        calls = (lambda: namespace.checkpoint("c", cursor), namespace.info, namespace.close, lambda: namespace.producer("q"))
+        calls = (lambda: namespace.checkpoint("c", cursor), namespace.info, namespace.end_log, lambda: namespace.producer("q"))
         for call in calls:
             self.assertEqual(self.code(call), "DELETED")
         self.assertEqual(self.code(lambda: open_namespace(URI, store=self.store)), "NO_NAMESPACE")

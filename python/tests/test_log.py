@@ -64,7 +64,7 @@ class Commits(Code):
             self.assertEqual(p.epoch, 1)
             store.on_create = lose
             p.append(slices("a")).wait(20)
-        namespace.close()
+        namespace.end_log()
         self.assertEqual(read_all(namespace), [b"a/0"])
         self.assertEqual(namespace.info()["version"], 4)
 
@@ -94,7 +94,7 @@ class Commits(Code):
         self.assertCode("FENCED", lambda: old.append(slices("zombie again")))
         new.append(slices("b")).wait(20)
         new.close()
-        namespace.close()
+        namespace.end_log()
         self.assertEqual(read_all(namespace), [b"a/0", b"b/0"])
 
     def test_hazard_16_a_boundary_past_the_own_version_leaves_it_unknown_and_state_decides(self) -> None:
@@ -119,7 +119,7 @@ class Commits(Code):
         store.on_create = overtake
         p.append(slices("b")).wait(20)
         p.close()
-        namespace.close()
+        namespace.end_log()
         self.assertEqual(read_all(namespace), [b"a/0", b"b/0"])
 
     def test_hazard_15_a_zombie_manifest_below_the_boundary_is_not_followed(self) -> None:
@@ -161,7 +161,7 @@ class Commits(Code):
         with namespace.producer("p") as p:
             p.append(slices("a"))
         namespace.checkpoint("c", namespace.consumer({"dp": 1}, 0, environment={}).cursor)
-        namespace.close()
+        namespace.end_log()
         newest = namespace.log.head.jump().fields
         self.assertEqual(newest["future"], {"colour": [1, {"deep": None}]})
         self.assertEqual(newest["settings"], {"brightness": 0.5})
@@ -189,7 +189,7 @@ class Commits(Code):
         p.close()
         newest = namespace.log.head.jump()
         self.assertEqual(newest.tail["batches"][1][5], 1, "the second attempt is in the log")
-        namespace.close()
+        namespace.end_log()
         self.assertEqual(read_all(namespace), [b"a/0", b"b/0"])
 
 
@@ -209,7 +209,7 @@ class Producers(Code):
         for thread in threads:
             thread.join()
         namespace = open_namespace("memory:test", store=store)
-        namespace.close()
+        namespace.end_log()
         found = [text.decode().split("/")[0] for text in read_all(namespace)]
         for k in range(6):
             self.assertEqual([f for f in found if f.startswith(f"p{k}-")], [f"p{k}-{i}" for i in range(20)])
@@ -237,12 +237,12 @@ class Producers(Code):
         one.append(slices("one-1"))
         one.flush(20)
         self.assertEqual(namespace.log.head.jump().end, 0)
-        self.assertCode("INVALID_ARGUMENT", namespace.close)
+        self.assertCode("INVALID_ARGUMENT", namespace.end_log)
         with namespace.producer("lane-0") as zero:
             zero.append(slices("zero-0"))
             zero.append(slices("zero-1"))
         one.close()
-        namespace.close()
+        namespace.end_log()
         self.assertEqual(read_all(namespace), [b"zero-0/0", b"one-0/0", b"zero-1/0", b"one-1/0"])
 
     def test_bad_input_is_refused_before_anything_is_accepted(self) -> None:
@@ -273,7 +273,7 @@ class Producers(Code):
                     os._exit(status)
             self.assertEqual(os.waitpid(pid, 0)[1], 0)
             p.append(slices("a"))
-        namespace.close()
+        namespace.end_log()
         self.assertEqual(read_all(namespace), [b"a/0"])
 
     def test_a_failure_that_no_append_told_is_told_by_close(self) -> None:
@@ -312,7 +312,7 @@ class Producers(Code):
         namespace = namespace_on(MemoryStore())
         p = namespace.producer("p")
         p.append(slices("a")).wait(20)
-        namespace.close()
+        namespace.end_log()
         self.assertCode("CLOSED", lambda: p.append(slices("b")).wait(20))
 
     def test_nobody_opens_a_producer_on_a_closed_log_and_no_epoch_is_spent(self) -> None:
@@ -320,7 +320,7 @@ class Producers(Code):
         namespace = namespace_on(store)
         with namespace.producer("p") as p:
             p.append(slices("a"))
-        namespace.close()
+        namespace.end_log()
         before = dict(store.objects)
         for id in ("p", "new"):
             self.assertCode("CLOSED", lambda id=id: namespace.producer(id))
@@ -336,7 +336,7 @@ class Producers(Code):
         created = [int(n) for data in store.objects.values() for n in re.findall(rb'"created":([0-9]+)', data)]
         self.assertTrue(all(begun - 60_000 <= n <= time.time() * 1_000 for n in created), created)
         self.assertEqual(namespace.log.open_producer("p").resume_point, [1])
-        namespace.close()
+        namespace.end_log()
         with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:
             self.assertEqual([bytes(s.slices[0].bytes) for s in consumer], [b"x" * 8, b"y" * 8, b"z"])
 

@@ -62,7 +62,7 @@ class Commits(unittest.TestCase):
             for i in range(6):
                 producer.append([f"{i}/{row}".encode() for row in range(2)]).wait(60)
         store.around_create = store.before_read = None
-        namespace.close()
+        namespace.end_log()
         self.assertEqual(read_all(namespace), [f"{i}/0".encode() for i in range(6)])
         self.assertGreater(store.lost, 1)
         self.assertGreaterEqual(store.failed, 4 * (store.lost - 1))

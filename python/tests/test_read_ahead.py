@@ -25,7 +25,7 @@ def filled(namespace: Namespace, batches: int, uneven: bool = False) -> Namespac
     with namespace.producer("p") as p:
         for step in range(batches):
             p.append([bytes([step % 251]) * (1_000 + uneven * row) for row in range(namespace.rows)])
-    namespace.close()
+    namespace.end_log()
     return namespace
 
 

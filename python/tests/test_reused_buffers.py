@@ -38,7 +38,7 @@ class Buffers(unittest.TestCase):
                 fill(i)
                 producer.append([buffer])
             store.may_upload.set()
-        namespace.close()
+        namespace.end_log()
         with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:
             return [bytes(share.slices[0].bytes) for share in consumer]
 

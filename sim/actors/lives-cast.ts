@@ -204,7 +204,7 @@ class Lives implements Cast {
     }
     const main = (context: ProcessContext): Promise<void> =>
       this.#live(context, async (ns) => {
-        await ns.close();
+        await ns.endLog();
         this.#closed = true;
         return true;
       });

@@ -238,7 +238,7 @@ class Weave implements Cast {
   #close(): void {
     const main = async (context: ProcessContext): Promise<void> => {
       const { namespace } = await this.#stage.open(context);
-      const { end } = await namespace.close({ dropWaiting: this.#stage.plan.closesEarly });
+      const { end } = await namespace.endLog({ dropWaiting: this.#stage.plan.closesEarly });
       const { head } = this.#stage.oracle;
       if (head?.closed !== true || end !== head.steps.end) throw new Violation("closed", `closed at ${end}, and not`);
       this.#closed = true;

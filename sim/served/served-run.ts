@@ -153,7 +153,7 @@ class ServedRun {
     await this.#within(patienceMs, "the producers finish", Promise.all([...producers, this.#cast.ended("producers")]));
     await this.#within(patienceMs, "the reclaimer finishes", reclaimer);
     const { namespace } = await this.#open("closer");
-    await namespace.close();
+    await namespace.endLog();
     this.#cast.replace(parts);
     await this.#within(patienceMs, "the ranks read to the end", this.#cast.ended("all"));
     while (this.#rough.underWay > 0) await systemEnv.sleep(50);

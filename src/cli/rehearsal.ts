@@ -175,7 +175,7 @@ class Rehearsal {
   async #close(ns: Namespace): Promise<void> {
     if ((await ns.info()).closed) return;
     if (ns.order.kind === "lanes") await this.#success(this.#producer(ns.uri, "p0", []));
-    if (!(await ns.info()).closed) await ns.close();
+    if (!(await ns.info()).closed) await ns.endLog();
   }
 
   #start(worker: Worker): Worker {

@@ -22,6 +22,8 @@ export interface ConsumerParts {
   readonly observer?: ConsumerObserver | undefined;
   /** Accepts cursors of other namespaces. Default: none. */
   readonly acceptCursor?: AcceptCursor | undefined;
+  /** The training run that this rank belongs to. Default "default". */
+  readonly group?: string | undefined;
   /** Registers a checkpoint in the log. Default: there are none. */
   readonly register?: RegisterCheckpoint | undefined;
   /** Asked now and then while a step is waited for; throws when it can never come. */
@@ -91,7 +93,13 @@ export async function openConsumer(
   assertProjection(projection);
   const call = { signal: parts.signal };
   const manifest = log.head.known ? await log.head.jump(call) : await log.head.load(call);
-  const start = await startPosition(settings.from ?? "earliest", log.spec, manifest, parts.acceptCursor);
+  const start = await startPosition(
+    settings.from ?? "earliest",
+    log.spec,
+    manifest,
+    parts.acceptCursor,
+    parts.group ?? "default",
+  );
   // A start that the policy cannot go on from is refused here, not at the first share.
   planIteration(projection, start.row, start.iteration);
   const observer = parts.observer ?? {};

@@ -3,17 +3,22 @@ import { BatchWeaveError, shown } from "../errors.js";
 import { type Cursor, type Manifest, type NamespaceSpec, parseCursor } from "../format/index.js";
 
 /**
- * A saved cursor (an object or its JSON), or a place in the log; then iterations count from 0 unless said otherwise.
+ * A saved cursor, a live checkpoint by its id, or a place in the log; then iterations count from 0 unless said otherwise. A cursor that was
+ * saved as JSON text becomes one by `parseCursor`.
  * `"earliest"` and `"latest"` are looked up by each rank when it opens, so while producers or the reclaimer run, ranks that open at
  * different moments may start at different rows: give the ranks of one job the same cursor, step or row.
  */
 export type StartFrom =
   | Cursor
-  | string
   | "earliest"
   | "latest"
   | { readonly step: number; readonly iteration?: number | undefined }
-  | { readonly row: number; readonly iteration?: number | undefined };
+  | { readonly row: number; readonly iteration?: number | undefined }
+  | {
+      readonly checkpoint: string;
+      /** The training run that registered it. Default: the consumer's own group. */
+      readonly group?: string | undefined;
+    };
 
 /** The next global row and iteration. */
 export interface Position {
@@ -30,10 +35,12 @@ export async function startPosition(
   spec: NamespaceSpec,
   manifest: Manifest,
   acceptCursor: AcceptCursor | undefined,
+  ownGroup: string,
 ): Promise<Position> {
   const { rows } = spec.grid;
   if (from === "earliest") return { row: manifest.steps.trim * rows, iteration: 0 };
   if (from === "latest") return { row: manifest.steps.end * rows, iteration: 0 };
+  if (isCheckpoint(from)) return checkpointOf(from, manifest, ownGroup);
   const position = isPlace(from) ? placeOf(from, rows) : await cursorOf(from, spec, acceptCursor);
   if (position.row < manifest.steps.trim * rows) throw reclaimed(position.row, manifest, rows);
   if (manifest.closed && position.row > manifest.steps.end * rows) throw pastEnd(position.row, manifest, rows);
@@ -43,8 +50,29 @@ export async function startPosition(
 type Place = { step?: unknown; row?: unknown; iteration?: unknown };
 
 /** A cursor carries its namespace; `{ step }` and `{ row }` do not. */
-function isPlace(from: StartFrom): from is Exclude<StartFrom, string | Cursor> {
+function isPlace(from: StartFrom): from is Extract<StartFrom, { step: number } | { row: number }> {
   return typeof from === "object" && from !== null && !("batchweave" in from) && ("step" in from || "row" in from);
+}
+
+type Checkpoint = Extract<StartFrom, { checkpoint: string }>;
+
+function isCheckpoint(from: StartFrom): from is Checkpoint {
+  return typeof from === "object" && from !== null && !("batchweave" in from) && "checkpoint" in from;
+}
+
+/** A checkpoint that is live holds its rows, so it is never behind the trim. */
+function checkpointOf({ checkpoint: id, group: given }: Checkpoint, manifest: Manifest, ownGroup: string): Position {
+  const group = given ?? ownGroup;
+  const live = manifest.checkpoints.get(group)?.live;
+  const found = typeof id === "string" ? live?.get(id) : undefined;
+  if (found) return { row: found.row, iteration: found.iteration };
+  const ids = [...(live?.keys() ?? [])];
+  const known = ids.length === 0 ? "The group has none" : `It has ${ids.slice(-8).join(", ")}`;
+  throw new BatchWeaveError(
+    "NO_CHECKPOINT",
+    `There is no live checkpoint ${shown(id)} in group ${shown(group)}. ${known}; start from one of those, or name the group it was registered in.`,
+    { id, group, live: ids },
+  );
 }
 
 function placeOf(from: Place, rows: number): Position {

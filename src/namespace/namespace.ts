@@ -81,9 +81,9 @@ export interface ConsumerOptions extends ConsumerSettings {
   readonly group?: string | undefined;
   /** When a rank that waits for a step nobody may build gives up. */
   readonly lag?: LagSettings | undefined;
-  /** Told, in a sentence, when this rank begins to wait for a step that no producer may build before a checkpoint is registered. */
   /** Told what `next()` waits for when it has blocked for ten seconds, and again now and then. Default: a warning on stderr. */
   readonly onWait?: ((message: string) => void) | undefined;
+  /** Told, in a sentence, when this rank begins to wait for a step that no producer may build before a checkpoint is registered. */
   readonly onLagWait?: ((message: string) => void) | undefined;
   /** Rank 0 of the job also reclaims, for as long as its consumer is open. Default: nobody does. */
   readonly reclaim?: ReclaimLoopSettings | boolean | undefined;
@@ -180,6 +180,7 @@ export class Namespace {
       environment,
       signal,
       observer,
+      group,
       register: async (id, cursor, own) => {
         await this.checkpoint(id, cursor, { group, ...own });
       },
@@ -325,8 +326,8 @@ export class Namespace {
     return await readSlice(this.#log, place, options);
   }
 
-  /** Closes the log: no batch after the current end. Lanes: batches above a missing step are refused unless dropped. */
-  async close(
+  /** Ends the log for everybody: no batch after the current end, and ranks stop there. Lanes: batches above a missing step are refused unless dropped. */
+  async endLog(
     options: { readonly dropWaiting?: boolean | undefined; readonly signal?: AbortSignal | undefined } = {},
   ): Promise<{ readonly end: number }> {
     const manifest = await this.#log.close(options);

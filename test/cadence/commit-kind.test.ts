@@ -38,7 +38,7 @@ test("every commit says its kind, and old logs, which do not say it, are read by
   await ns.releaseCheckpoint("a");
   await ns.setMaxLag(100);
   await ns.reclaim({ graceMs: 0, keepVersions: 100 });
-  await ns.close();
+  await ns.endLog();
   const manifests = await manifestsOf(store, ns.uuid);
   const kinds = manifests.map(({ commit }) => commit.kind);
   expect(kinds.slice(0, 9)).toEqual([

@@ -74,7 +74,7 @@ describe("one request a share", () => {
     const store = new WatchedStore();
     const ns = await open(store);
     await write(ns, 3);
-    await ns.close();
+    await ns.endLog();
     const seen = await digests(ns, settings as ConsumerSettings);
     expect(seen.length).toBe(3);
     const batchReads = store.calls.filter(({ key }) => key.includes("batch/"));
@@ -92,7 +92,7 @@ describe("one request a share", () => {
     const store = new WatchedStore();
     const ns = await open(store);
     await write(ns, 2, { extentBytesMax: 3 * length });
-    await ns.close();
+    await ns.endLog();
     expect((await ns.inspect(0)).keys.length).toBe(3);
     expect((await digests(ns, { mesh: { dp: 4 }, rank: 3 })).length).toBe(2);
     expect(await firstFailure(ns)).toBe("read");
@@ -106,7 +106,7 @@ describe("one request a share", () => {
     const store = new WatchedStore();
     const ns = await open(store);
     await write(ns, 1, {}, make);
-    await ns.close();
+    await ns.endLog();
     expect((await digests(ns, { mesh: { dp: 4 }, rank: 0 })).length).toBe(1);
     expect(store.calls.filter(({ key }) => key.includes("batch/")).length).toBe(2);
     expect((await ns.inspect(0)).slices[0]?.encoding).toBe("none");
@@ -119,7 +119,7 @@ describe("what is not this slice is never handed out", () => {
     const ns = await createNamespace("memory:sealed", { grid }, { store });
     // The same bytes in every batch and every cell: only whose they are tells them apart.
     await write(ns, 2, {}, () => slice(0, 0));
-    await ns.close();
+    await ns.endLog();
     const keys = [...(await ns.inspect(0)).keys, ...(await ns.inspect(1)).keys];
     return { store, ns, keys: (await Promise.all(keys.map((key) => keyOf(store, key)))) as string[] };
   };
@@ -205,7 +205,7 @@ with ns.producer("q") as p:
     p.append([bytes(10 + cell) for cell in range(8)])
 `;
     python("-c", script, uri);
-    await ns.close();
+    await ns.endLog();
     const infos = await Promise.all([0, 1, 2, 3, 4, 5, 6].map((step) => ns.inspect(step)));
     expect(infos.map(({ slices }) => slices[0]?.encoding)).toEqual([...new Array(6).fill("sealed"), "none"]);
     expect(await ns.verify({ level: "bytes" })).toMatchObject({ problems: [] });
@@ -216,7 +216,7 @@ with ns.producer("q") as p:
       [forked, 5],
     ] as const) {
       const closed = await openNamespace(log);
-      if (log === forked) await closed.close();
+      if (log === forked) await closed.endLog();
       for (const [dp, rank] of [
         [1, 0],
         [4, 3],

@@ -32,7 +32,7 @@ async function closedAhead(uri: string): Promise<Namespace> {
   const namespace = await createNamespace(uri, { grid: { rows: 1, chunks: 1 }, order: "lanes", lanes: 2 });
   await produce(namespace, "lane-1", 5);
   await produce(namespace, "lane-0", 2);
-  expect(await namespace.close({ dropWaiting: true })).toEqual({ end: 4 });
+  expect(await namespace.endLog({ dropWaiting: true })).toEqual({ end: 4 });
   return namespace;
 }
 
@@ -51,7 +51,7 @@ test("a fork that inherits producers makes the dropped batches again, each once"
   const fork = await namespace.fork("memory:dropped-fork", { producers: "inherit" });
   expect(await produce(fork, "lane-1", 5)).toEqual([2, 3, 4]);
   expect(await produce(fork, "lane-0", 5)).toEqual([2, 3, 4]);
-  await fork.close();
+  await fork.endLog();
   const expected = Array.from({ length: 10 }, (_, i) => `lane-${i % 2} ${Math.floor(i / 2)}`);
   expect(await texts(fork)).toEqual(expected);
 });

@@ -107,7 +107,7 @@ test("hazard 28: a restored checkpoint older than the trim is refused when the r
   const { ns } = await written(20);
   await ns.checkpoint("c", makeCursor(ns.uuid, 12, 12));
   await ns.reclaim({ graceMs: 0, keepVersions: 1 });
-  for (const from of [makeCursor(ns.uuid, 3, 3), JSON.stringify(makeCursor(ns.uuid, 11, 11)), { step: 3 }, { row: 11 }])
+  for (const from of [makeCursor(ns.uuid, 3, 3), makeCursor(ns.uuid, 11, 11), { step: 3 }, { row: 11 }])
     await expect(ns.consumer({ from, environment: {} })).rejects.toMatchObject({
       code: "RECLAIMED",
       message: expect.stringContaining("oldest row left is 12"),

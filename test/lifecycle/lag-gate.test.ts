@@ -94,7 +94,7 @@ describe("hazard 46: maxLag shorter than the checkpoint interval", () => {
     const writing = (async () => {
       for (let i = 0; i < 60; i++) await producer.append(slices);
       await producer.flush();
-      await ns.close();
+      await ns.endLog();
     })();
     await using consumer = await ns.consumer({ mesh: { dp: 2 }, rank: 0, lag, waitTimeoutMs: 20_000 });
     let seen = 0;

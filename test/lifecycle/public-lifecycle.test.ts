@@ -4,6 +4,7 @@
  */
 import { expect, test } from "vitest";
 import {
+  type Cursor,
   createNamespace,
   deleteNamespace,
   type Namespace,
@@ -40,10 +41,10 @@ test("the life of a run: train, roll back, leave bad batches out, trace, reclaim
   const ns = await createNamespace(uri, { grid });
   await produce(ns, "tok", 60);
   await using consumer = await ns.consumer({ mesh: { dp: 2 }, rank: 0 });
-  const saved: string[] = [];
+  const saved: Cursor[] = [];
   for await (const share of consumer) {
     if (share.iteration % 10 === 9) {
-      saved.push(JSON.stringify(share.next));
+      saved.push(share.next);
       await consumer.checkpoint(`i-${share.iteration + 1}`, share.next, { keepLast: 3 });
     }
     if (share.iteration === 49) break;
@@ -55,12 +56,22 @@ test("the life of a run: train, roll back, leave bad batches out, trace, reclaim
   expect(done.trim).toEqual({ before: 0, after: 30 });
   expect(done.batches.objects).toBe(plan.dead?.filter((o) => o.kind === "batch").length);
   expect(done.batches.objects).toBeGreaterThan(0);
-  await expect(read(ns, saved[1] as string, 1)).rejects.toMatchObject({ code: "RECLAIMED" });
+  await expect(read(ns, saved[1] as Cursor, 1)).rejects.toMatchObject({ code: "RECLAIMED" });
+
+  // Its id is enough, while it is live; the ids that are live are named when it is not.
+  expect(await read(ns, { checkpoint: "i-40" }, 2)).toEqual(["tok 40 0", "tok 41 0"]);
+  await expect(read(ns, { checkpoint: "i-20" }, 1)).rejects.toMatchObject({
+    code: "NO_CHECKPOINT",
+    message: expect.stringMatching(/"i-20" in group "default"\. It has .*i-40/),
+  });
+  await expect(read(ns, { checkpoint: "i-40", group: "other" }, 1)).rejects.toThrow(
+    /group "other"\. The group has none/,
+  );
 
   // Steps 42 to 44 were bad: go back to i-40, without them.
   const fixed = await ns.fork(forkUri, { at: 50, skip: parseSkip("42-44") });
   expect((await fixed.info()).steps).toEqual({ trim: 30, end: 47 });
-  expect(await read(fixed, saved[3] as string, 5)).toEqual([40, 41, 45, 46, 47].map((i) => `tok ${i} 0`));
+  expect(await read(fixed, saved[3] as Cursor, 5)).toEqual([40, 41, 45, 46, 47].map((i) => `tok ${i} 0`));
   await produce(fixed, "tok", 5);
   expect(await read(fixed, { step: 46 }, 3)).toEqual(["tok 49 0", "tok 0 0", "tok 1 0"]);
 

@@ -17,7 +17,7 @@ test("closing with dropWaiting leaves nothing for verify to report", async () =>
     for (let i = 0; i < batches; i++) await producer.append([new Uint8Array([i])]);
     await producer.close();
   }
-  expect(await namespace.close({ dropWaiting: true })).toEqual({ end: 2 });
+  expect(await namespace.endLog({ dropWaiting: true })).toEqual({ end: 2 });
   const report = await namespace.verify({ level: "bytes" });
   expect(report.problems).toEqual([]);
   expect(report.ok).toBe(true);

@@ -12,7 +12,7 @@ test("an opening after the close is refused, and the log is what it was", async 
   const producer = await namespace.producer({ id: "p" });
   await producer.append([new Uint8Array(8)]);
   await producer.close();
-  await namespace.close();
+  await namespace.endLog();
   const before = { info: await namespace.info(), keys: (await store.list("")).objects };
   for (const id of ["p", "new"])
     await expect(namespace.producer({ id })).rejects.toMatchObject({

@@ -114,7 +114,7 @@ describe("whoever has it open", () => {
       ns.fork("memory:fork-of-deleted"),
       ns.verify(),
       ns.info(),
-      ns.close(),
+      ns.endLog(),
       ns.setMaxLag(5),
       ns.producer({ id: "q" }),
     ];

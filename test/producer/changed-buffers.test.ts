@@ -24,7 +24,7 @@ test("a buffer that is changed before its upload is over fails the producer and 
   release?.();
   await expect(ticket.committed).rejects.toMatchObject({ code: "INVALID_ARGUMENT", details: { slice: 1 } });
   await expect(producer.close()).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
-  expect((await ns.close()).end).toBe(0);
+  expect((await ns.endLog()).end).toBe(0);
 });
 
 test("a stream may yield the same buffer again and again", async () => {

@@ -10,7 +10,7 @@ from ..flow.threads import JOIN_S
 from ..format.cursor import make_cursor, parse_cursor, translate_cursor
 from ..format.manifest import Manifest
 from ..format.stored_json import SAFE_INTEGER_MAX
-from ..lifecycle.checkpoints import DEFAULT_GROUP, watch_starvation
+from ..lifecycle.checkpoints import DEFAULT_GROUP, find_checkpoint, watch_starvation
 from ..log.log import Log
 from .mesh import Place
 from .prefetch import Prefetch
@@ -22,13 +22,16 @@ from .waiting import LONG_WAIT_S, WAITS, describe_wait, reclaimed
 _STARVATION_LOOK_S = 2.0
 
 
-def start_position(start: Any, log: Log, manifest: Manifest) -> tuple[int, int]:
-    """Row and iteration of "earliest", "latest", {"step": n}, {"row": n} or a cursor. Refuses rows that are gone."""
+def start_position(start: Any, log: Log, manifest: Manifest, group: str = DEFAULT_GROUP) -> tuple[int, int]:
+    """Row and iteration of "earliest", "latest", {"step": n}, {"row": n}, {"checkpoint": id} or a cursor. Refuses rows that are gone."""
     rows = log.spec.rows
     if start == "earliest":
         return manifest.trim * rows, 0
     if start == "latest":
         return manifest.end * rows, 0
+    if isinstance(start, Mapping) and "batchweave" not in start and "checkpoint" in start:
+        # A checkpoint that is live holds its rows, so it is never behind the trim.
+        return find_checkpoint(manifest, start["checkpoint"], start.get("group", group))
     if isinstance(start, Mapping) and "batchweave" not in start and ("step" in start or "row" in start):
         for name in ("step", "row", "iteration"):
             value = start.get(name, 0)
@@ -110,8 +113,10 @@ class Consumer:
             log.spec.rows, log.spec.chunks, place.data_ranks, place.d, place.chunk_ranks, place.c, policy, layout,
             rows_per_rank,
         )
-        manifest = log.head.jump() if start == "latest" else log.head.recent()
-        self._row, self._iteration = start_position(start, log, manifest)
+        # What is at the end, and which checkpoints are live, only the newest version says.
+        newest = start == "latest" or (isinstance(start, Mapping) and "checkpoint" in start)
+        manifest = log.head.jump() if newest else log.head.recent()
+        self._row, self._iteration = start_position(start, log, manifest, group)
         # A start that the policy cannot go on from is refused here, not at the first share.
         self.projection.plan(self._row, self._iteration)
         self.reader = SliceReader(log, reads_in_flight_max)

@@ -1,6 +1,7 @@
 """Checkpoints: registered, released and listed through the log; and how far producers may be ahead of them."""
 from __future__ import annotations
 
+import json
 import time
 from typing import Any, Callable, NamedTuple
 
@@ -66,6 +67,21 @@ def live_checkpoints(manifest: Manifest, rows: int) -> list[Checkpoint]:
         for group, found in manifest.checkpoints.items()
         for id, (row, iteration, version) in newest_first(found["live"])
     ]
+
+
+def find_checkpoint(manifest: Manifest, id: Any, group: str) -> tuple[int, int]:
+    """Row and iteration of a live checkpoint."""
+    live = manifest.checkpoints.get(group, {"live": {}})["live"]
+    if isinstance(id, str) and id in live:
+        row, iteration, _ = live[id]
+        return row, iteration
+    known = f"It has {', '.join(list(live)[-8:])}" if live else "The group has none"
+    raise BatchWeaveError(
+        "NO_CHECKPOINT",
+        f'There is no live checkpoint {json.dumps(id)} in group "{group}". {known}; start from one of those, or name the group it '
+        "was registered in.",
+        {"id": id, "group": group, "live": list(live)},
+    )
 
 
 def commit_max_lag(log: Log, max_lag: int | None) -> None:

@@ -40,7 +40,7 @@ class StreamingDataset(_Base):
     uri:           s3://, gs://, az:// or file://.
     mesh, rank:    {"dp": 8, "cp": 2, "tp": 4, "pp": 1, "order": "megatron"}, or a torch DeviceMesh; default: RANK and WORLD_SIZE.
     decode:        "bytes", "numpy", "torch" (tensors of the safetensors layout, without copying) or a function of bytes.
-    start:         "earliest", "latest", {"step": n}, {"row": n} or a cursor; what `load_state_dict` gets goes before it.
+    start:         "earliest", "latest", {"step": n}, {"row": n}, {"checkpoint": id} or a cursor; what `load_state_dict` gets goes before it.
     policy:        "per-rank" (dp x rows_per_rank rows an iteration) or "global-batch" (one batch an iteration).
     layout:        "contiguous" or "zigzag" (Megatron's context parallelism).
     broadcast:     axes along which one rank reads for its peers over torch.distributed, such as ("tp", "pp").

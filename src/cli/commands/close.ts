@@ -3,7 +3,7 @@ import type { Call, Command } from "../command.js";
 
 async function run({ args, terminal, open, stopping }: Call): Promise<undefined> {
   const ns = await open();
-  const { end } = await ns.close({ dropWaiting: args.flag("drop-waiting"), signal: stopping.signal });
+  const { end } = await ns.endLog({ dropWaiting: args.flag("drop-waiting"), signal: stopping.signal });
   terminal.result({ uri: ns.uri, closed: true, end }, `${ns.uri} is closed at step ${end}; every rank ends there.`);
   return undefined;
 }

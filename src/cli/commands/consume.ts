@@ -7,8 +7,9 @@ import {
   type Cursor,
   describeMesh,
   type GivenMesh,
-  makeCursor,
+  isBatchWeaveError,
   type Namespace,
+  parseCursor,
   type Share,
   type StartFrom,
 } from "../../index.js";
@@ -156,7 +157,7 @@ async function startFrom(
 ): Promise<StartFrom> {
   const text = args.text("from");
   if (text === undefined) return (cursorFile && (await readCursor(cursorFile, true))) || "earliest";
-  if (text.startsWith("@")) return (await readCursor(text.slice(1), false)) as string;
+  if (text.startsWith("@")) return (await readCursor(text.slice(1), false)) as Cursor;
   const place = /^(step|row):(\d{1,15})$/.exec(text);
   if (place) return place[1] === "step" ? { step: Number(place[2]) } : { row: Number(place[2]) };
   if (/^(step|row):/.test(text))
@@ -167,30 +168,23 @@ async function startFrom(
       `--from ${JSON.stringify(text)} is no place to start. Use earliest, latest, step:N, row:N, checkpoint, checkpoint:ID, a cursor's JSON, or @FILE with one.`,
       { from: text },
     );
-  return checkpoint ? await fromCheckpoint(ns, checkpoint[1], group ?? "default", stopping.signal) : text;
+  if (checkpoint?.[1] !== undefined) return { checkpoint: checkpoint[1] };
+  if (checkpoint) return await fromNewest(ns, group ?? "default", stopping.signal);
+  return text === "earliest" || text === "latest" ? text : parseCursor(text);
 }
 
-async function fromCheckpoint(
-  ns: Namespace,
-  id: string | undefined,
-  group: string,
-  signal: AbortSignal,
-): Promise<StartFrom> {
-  const live = (await ns.checkpoints({ signal })).filter((one) => one.group === group);
-  const found = id === undefined ? live[0] : live.find((one) => one.id === id);
-  if (found) return makeCursor(ns.uuid, found.row, found.iteration);
-  const ids = live.map((one) => one.id);
-  throw new BatchWeaveError(
-    "NO_CHECKPOINT",
-    `There is no live checkpoint${id === undefined ? "" : ` ${id}`} in group ${group} of ${ns.uri}. ${ids.length === 0 ? "The group has none." : `It has ${ids.join(", ")}.`}`,
-    { id, group, live: ids },
-  );
+async function fromNewest(ns: Namespace, group: string, signal: AbortSignal): Promise<StartFrom> {
+  const newest = (await ns.checkpoints({ signal })).find((one) => one.group === group);
+  if (newest) return { checkpoint: newest.id };
+  const message = `There is no live checkpoint in group ${group} of ${ns.uri}: the group has none.`;
+  throw new BatchWeaveError("NO_CHECKPOINT", message, { group });
 }
 
-async function readCursor(path: string, mayBeAbsent: boolean): Promise<string | undefined> {
+async function readCursor(path: string, mayBeAbsent: boolean): Promise<Cursor | undefined> {
   try {
-    return await readFile(path, "utf8");
+    return parseCursor(await readFile(path, "utf8"));
   } catch (cause) {
+    if (isBatchWeaveError(cause)) throw cause;
     if (mayBeAbsent && (cause as NodeJS.ErrnoException).code === "ENOENT") return undefined;
     throw invalid(`The cursor file ${path} cannot be read: ${(cause as Error).message}.`, { path });
   }

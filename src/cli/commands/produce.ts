@@ -46,7 +46,7 @@ async function run(call: Call): Promise<undefined> {
   });
   const summary = files ? await appendFiles(call, producer, files) : await appendSynthetic(call, ns, producer, plan);
   const closed = args.flag("close") && !stopping.stopped;
-  const end = closed ? (await ns.close()).end : undefined;
+  const end = closed ? (await ns.endLog()).end : undefined;
   terminal.result(
     { ...summary, ...(closed ? { closed, end } : {}) },
     `${id} (epoch ${summary.epoch}) ${wroteText(summary)}${closed ? `; the log is closed at step ${end}` : ""}`,

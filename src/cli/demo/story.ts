@@ -139,7 +139,7 @@ export class Story {
       this.#killRank(ranks, killed.rank, { dp, cp }),
     ]);
     await this.#until(ranks, (info) => info.producers.every(({ seq }) => seq >= batches) && this.#producersDone());
-    const { end } = await this.#stage.ns.close({ signal: this.#stage.signal });
+    const { end } = await this.#stage.ns.endLog({ signal: this.#stage.signal });
     this.#stage.tell("close", `All batches are in. The log is closed at step ${end}; every rank ends there.`, { end });
     const endings = Promise.all(ranks.map(({ worker }) => worker.ended));
     let ended = false;

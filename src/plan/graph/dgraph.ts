@@ -54,8 +54,8 @@ interface GraphPlace {
   readonly capacity?: BinCapacity | undefined;
 }
 
-/** A dataflow graph over the consumers of a place tree. */
-export class DGraph {
+/** A dataflow graph over the consumers of a place tree. `Name`: the names of the sources, so that a mix with a mistyped one does not compile. */
+export class DGraph<Name extends string = string> {
   readonly place: GraphPlace;
   readonly nodes: GraphNodes;
 
@@ -79,13 +79,13 @@ export class DGraph {
    * A graph over the same samples that sees only some of them, for another module of the model: images for the encoder, say. The capacity of
    * packed sequences is the backbone's and does not bind it.
    */
-  select(name: string, isMember: (meta: SampleMeta) => boolean): DGraph {
+  select(name: string, isMember: (meta: SampleMeta) => boolean): DGraph<Name> {
     const { tree, microbatches } = this.place;
     return new DGraph({ tree, microbatches }, { ...this.nodes, name, select: isMember });
   }
 
   /** Which sources the samples of each step come from. */
-  mix(schedule: MixSchedule): DGraph {
+  mix(schedule: MixSchedule<Name>): DGraph<Name> {
     if (typeof schedule?.phaseAt !== "function")
       throw new BatchWeaveError(
         "INVALID_ARGUMENT",
@@ -95,7 +95,7 @@ export class DGraph {
   }
 
   /** Among whom samples are divided: `dp` groups, `dp x cp` groups, or the whole `world`. `groupSize` consumers make one bucket. */
-  distribute(axis: PlaceAxis, groupSize = 1): DGraph {
+  distribute(axis: PlaceAxis, groupSize = 1): DGraph<Name> {
     if (!Number.isSafeInteger(groupSize) || groupSize < 1)
       throw new BatchWeaveError(
         "INVALID_ARGUMENT",
@@ -106,24 +106,24 @@ export class DGraph {
   }
 
   /** What a sample costs. */
-  cost(cost: CostFunction): DGraph {
+  cost(cost: CostFunction): DGraph<Name> {
     return this.#with({ cost });
   }
 
   /** Evens out costs. May be given several times: each starts from the result of the one before. */
-  balance(method: BalanceMethod = "greedy", level: BalanceLevel = "all"): DGraph {
+  balance(method: BalanceMethod = "greedy", level: BalanceLevel = "all"): DGraph<Name> {
     if (typeof method !== "function") checkWord("balance", method, ["greedy", "karmarkar-karp"]);
     checkWord("balance", level, ["all", "across-ranks", "across-microbatches", "within-microbatch"]);
     return this.#with({ balance: [...this.nodes.balance, { method, level }] });
   }
 
   /** Instead of `balance`: a planner of your own. Its result is checked like any other. */
-  planRaw(raw: RawPlanner): DGraph {
+  planRaw(raw: RawPlanner): DGraph<Name> {
     return this.#with({ raw });
   }
 
   /** The trainer broadcasts along `dim`: ranks above 0 on it do not read. */
-  broadcastAt(dim: BroadcastDim): DGraph {
+  broadcastAt(dim: BroadcastDim): DGraph<Name> {
     checkWord("broadcastAt", dim, ["cp", "pp", "tp"]);
     return this.#with({ broadcast: [...this.nodes.broadcast, dim] });
   }
@@ -196,7 +196,7 @@ export class DGraph {
     return plan === undefined ? graph : `${graph}\n${describePlan(plan)}`;
   }
 
-  #with(change: Partial<GraphNodes>): DGraph {
+  #with(change: Partial<GraphNodes>): DGraph<Name> {
     return new DGraph(this.place, { ...this.nodes, ...change });
   }
 }

@@ -4,6 +4,9 @@ import { BatchWeaveError } from "../../index.js";
 /** Shares by source name; any positive scale. A source that is not named gets nothing. */
 export type Weights = Readonly<Record<string, number>>;
 
+/** The same, of sources whose names are known to the compiler. */
+type NamedWeights<Name extends string> = { readonly [name in Name]?: number };
+
 /** What a schedule counts. `substep`: parts of a step, so that shares change within a batch. */
 type MixGranularity = "epoch" | "step" | "substep";
 
@@ -17,7 +20,9 @@ export interface MixContext {
 }
 
 /** A mixing schedule. Phases are what reports are broken down by, and where rounding starts afresh. */
-export interface MixSchedule {
+export interface MixSchedule<Name extends string = string> {
+  /** The sources that it names; undefined when a callback decides. A graph takes only schedules over its own sources. */
+  readonly sources: readonly Name[] | undefined;
   readonly kind: "static" | "staged" | "warm-up" | "callback";
   readonly by: MixGranularity;
   readonly stepsPerEpoch: number;
@@ -39,16 +44,20 @@ interface MixSettings {
 }
 
 /** One stage of {@link stagedMix}. */
-interface MixStage {
+interface MixStage<Name extends string = string> {
   /** First position (step, epoch or substep fraction) of the stage. */
   readonly from: number;
-  readonly weights: Weights;
+  readonly weights: NamedWeights<Name>;
   readonly name?: string | undefined;
 }
 
 type Shape = Pick<MixSchedule, "kind" | "phases" | "phaseAt" | "weightsAt">;
 
-function schedule(shape: Shape, settings: MixSettings): MixSchedule {
+function schedule<Name extends string>(
+  shape: Shape,
+  settings: MixSettings,
+  sources: readonly Name[] | undefined,
+): MixSchedule<Name> {
   const { by = "step", stepsPerEpoch = 1, substeps = 8 } = settings;
   if (by === "epoch" && settings.stepsPerEpoch === undefined)
     throw new BatchWeaveError(
@@ -59,17 +68,26 @@ function schedule(shape: Shape, settings: MixSettings): MixSchedule {
     if (!Number.isSafeInteger(value) || value < 1)
       throw new BatchWeaveError("INVALID_ARGUMENT", `${name} must be a whole number of at least 1, not ${value}.`);
   }
-  return { ...shape, by, stepsPerEpoch, substeps: by === "substep" ? substeps : 1 };
+  return { ...shape, sources, by, stepsPerEpoch, substeps: by === "substep" ? substeps : 1 };
 }
 
 /** The same shares throughout. */
-export function staticMix(weights: Weights, settings: MixSettings = {}): MixSchedule {
+export function staticMix<Name extends string>(
+  given: Readonly<Record<Name, number>>,
+  settings: MixSettings = {},
+): MixSchedule<Name> {
+  const weights: Weights = given;
   assertWeights(weights);
-  return schedule({ kind: "static", phases: ["all"], phaseAt: () => 0, weightsAt: () => weights }, settings);
+  const shape: Shape = { kind: "static", phases: ["all"], phaseAt: () => 0, weightsAt: () => weights };
+  return schedule(shape, settings, namesOf([given]));
 }
 
 /** Shares that switch at given positions: staged training, curricula. */
-export function stagedMix(stages: readonly MixStage[], settings: MixSettings = {}): MixSchedule {
+export function stagedMix<Name extends string>(
+  given: readonly MixStage<Name>[],
+  settings: MixSettings = {},
+): MixSchedule<Name> {
+  const stages = given as readonly (MixStage & { readonly weights: Weights })[];
   stages.forEach(({ from, weights }, i) => {
     assertWeights(weights);
     const previous = stages[i - 1];
@@ -91,18 +109,20 @@ export function stagedMix(stages: readonly MixStage[], settings: MixSettings = {
       kind: "staged",
       phases: stages.map(({ name, from }) => name ?? `from ${from}`),
       phaseAt,
-      weightsAt: ({ position }) => (stages[phaseAt(position)] as MixStage).weights,
+      weightsAt: ({ position }) => stages[phaseAt(position)]?.weights as Weights,
     },
     settings,
+    namesOf(given.map(({ weights }) => weights)),
   );
 }
 
 /** Shares that move in a straight line from one mixture to another over the first `over` positions. */
-export function warmUpMix(
-  ramp: { readonly from: Weights; readonly to: Weights; readonly over: number },
+export function warmUpMix<Name extends string>(
+  ramp: { readonly from: NamedWeights<Name>; readonly to: NamedWeights<Name>; readonly over: number },
   settings: MixSettings = {},
-): MixSchedule {
-  const { from, to, over } = ramp;
+): MixSchedule<Name> {
+  const { over } = ramp;
+  const [from, to] = [ramp.from as Weights, ramp.to as Weights];
   assertWeights(from);
   assertWeights(to);
   const [a, b] = [shares(from), shares(to)];
@@ -118,6 +138,7 @@ export function warmUpMix(
       },
     },
     settings,
+    namesOf([ramp.from, ramp.to]),
   );
 }
 
@@ -125,8 +146,16 @@ export function warmUpMix(
  * Shares decided while training goes on, from metrics such as the loss of each source. What the callback returned is stored with the batch
  * it was used for, so that the batch can be made again, bit for bit, whatever the callback would say then.
  */
-export function callbackMix(weightsAt: (context: MixContext) => Weights, settings: MixSettings = {}): MixSchedule {
-  return schedule({ kind: "callback", phases: ["all"], phaseAt: () => 0, weightsAt }, settings);
+export function callbackMix<Name extends string>(
+  weightsAt: (context: MixContext) => Readonly<Record<Name, number>>,
+  settings: MixSettings = {},
+): MixSchedule<Name> {
+  return schedule<Name>({ kind: "callback", phases: ["all"], phaseAt: () => 0, weightsAt }, settings, undefined);
+}
+
+/** Every name that some of the weights have. */
+function namesOf<Name extends string>(weights: readonly NamedWeights<Name>[]): Name[] {
+  return [...new Set(weights.flatMap((one) => Object.keys(one) as Name[]))];
 }
 
 function shares(weights: Weights): Record<string, number> {

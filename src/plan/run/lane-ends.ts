@@ -126,7 +126,7 @@ export class LaneEnds {
           if (waitMs === 0 || !(await this.#hasMoved(ends))) await this.#fillForeign(behind, reached);
           else continue;
         }
-        return { closed: true, end: (await this.#ns.close({ signal: this.#signal })).end };
+        return { closed: true, end: (await this.#ns.endLog({ signal: this.#signal })).end };
       } catch (error) {
         // Somebody else came to the same end at the same time.
         if (attempt >= attemptsMax) throw error;

@@ -21,7 +21,7 @@ interface StrategyGraphs {
 }
 
 /** Describes what happens to samples, from a graph over the pipeline's mesh and capacities. Called once; the graph is carried out for each batch. */
-export type Strategy = (graph: DGraph) => DGraph | StrategyGraphs;
+export type Strategy<Name extends string = string> = (graph: DGraph<Name>) => DGraph | StrategyGraphs;
 
 /** How many samples a batch takes. */
 type BatchSize =
@@ -43,10 +43,10 @@ export interface PipelineNamespace {
 }
 
 /** What `definePipeline` takes. */
-export interface PipelineSpec {
+export interface PipelineSpec<Name extends string = string> {
   readonly namespace: PipelineNamespace;
-  readonly sources: Readonly<Record<string, Source>>;
-  readonly strategy: Strategy;
+  readonly sources: Readonly<Record<Name, Source>>;
+  readonly strategy: Strategy<NoInfer<Name>>;
   readonly construct: ConstructSettings & {
     /** Activation bytes of a packed sequence at most, as the graph's cost function counts them. */
     readonly memoryMax?: number | undefined;
@@ -86,7 +86,8 @@ export interface Pipeline {
 }
 
 /** Declares a pipeline; a file that `batchweave run` takes has one as its default export. */
-export function definePipeline(spec: PipelineSpec): Pipeline {
+export function definePipeline<Name extends string>(given: PipelineSpec<Name>): Pipeline {
+  const spec = given as PipelineSpec;
   checkSpec(spec);
   const names = Object.keys(spec.sources);
   const refuse = (why: string): never => {
