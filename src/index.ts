@@ -2,7 +2,7 @@
  * batchweave: a training data plane on plain object storage.
  *
  * Owns: every public name, one by one.
- * May import: errors, env, observe, format, store, log, cadence, producer, consumer, lifecycle, namespace.
+ * May import: errors, env, observe, format, store, log, cadence, producer, consumer, lifecycle, pulse, namespace.
  * Promises: these names change only with the version of the package (test/public-api.test.ts holds the list); nothing else is public.
  */
 export type { CadenceSettings } from "./cadence/index.js";
@@ -124,6 +124,7 @@ export {
   type ProducerSettings,
   type Ticket,
 } from "./producer/index.js";
+export type { Pulse, PulseEntry, PulseRole, PulseSettings } from "./pulse/index.js";
 export {
   type AbortUploadsOptions,
   type AzureStoreSettings,

@@ -34,6 +34,7 @@ export { decodeLineage, encodeLineage, type LineageSample } from "./lineage.js";
 export * from "./manifest.js";
 export * from "./namespace.js";
 export * from "./producer-state.js";
+export * from "./pulse.js";
 export {
   type Dtype,
   decodeSafetensors,

@@ -16,7 +16,7 @@ const formatVersionMax = 2;
 export const storedJsonBytesMax: number = 64 * 1024 * 1024;
 
 /** What a stored JSON object is. */
-type ObjectKind = "namespace" | "manifest" | "boundary" | "segment" | "node" | "table" | "root";
+type ObjectKind = "namespace" | "manifest" | "boundary" | "segment" | "node" | "table" | "root" | "pulse";
 
 const endingBytes = ',"crc32":"00000000"}\n'.length;
 const encoder = new TextEncoder();

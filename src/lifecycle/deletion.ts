@@ -21,6 +21,7 @@ import {
   manifestPrefix,
   type NamespaceSpec,
   namespaceKey,
+  pulsePrefix,
 } from "../format/index.js";
 import { BoundaryChain, type Log, lifeStore } from "../log/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
@@ -114,7 +115,7 @@ async function newestMarker({ place, spec }: Life, options: CallOptions): Promis
 export async function removeObjects({ place, spec }: Life, options: CallOptions = {}): Promise<number> {
   const store = lifeStore(place, spec);
   let removed = 0;
-  for (const prefix of mortalPrefixes) removed += await removeBelow(store, prefix, options);
+  for (const prefix of [pulsePrefix, ...mortalPrefixes]) removed += await removeBelow(store, prefix, options);
   // For writers a folder keeps the empty folders of hashes; deleting anything in them takes them along.
   if (place.uri.startsWith("file:"))
     await store.delete(

@@ -1,6 +1,6 @@
 /**
  * Owns: the handle that users hold: opening, creating, deleting and listing namespaces, what needs several rooms at once, what people look at.
- * May import: errors, env, observe, format, store, log, cadence, producer, consumer, lifecycle.
+ * May import: errors, env, observe, format, store, log, cadence, producer, consumer, lifecycle, pulse.
  * Promises: producers, consumers and the lifecycle meet here and in the log, nowhere else.
  */
 export type { InfoOptions, NamespaceInfo, ProducerInfo } from "./info.js";

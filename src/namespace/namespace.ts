@@ -43,6 +43,14 @@ import {
 import { firstOwnStep, type Log, laneNumber } from "../log/index.js";
 import type { Metrics } from "../observe/index.js";
 import { Producer, type ProducerObserver, type ProducerSettings } from "../producer/index.js";
+import {
+  type Pulse,
+  type PulseEntry,
+  PulseReader,
+  type PulseSettings,
+  removeGonePulses,
+  startPulse,
+} from "../pulse/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
 import { consumerMetrics } from "./consumer-metrics.js";
 import { type InfoOptions, type NamespaceInfo, readInfo } from "./info.js";
@@ -103,6 +111,9 @@ export interface Neighbours {
   readonly open: (uri: string, options?: CallOptions) => Promise<Namespace>;
 }
 
+/** How often a reclaim loop looks for pulses of processes that are long gone. */
+const gonePulsesMs = 600_000;
+
 /** One namespace. Cheap; holds no connection and no lock. */
 export class Namespace {
   readonly uri: string;
@@ -110,6 +121,7 @@ export class Namespace {
   readonly #log: Log;
   readonly #neighbours: Neighbours | undefined;
   #hasReleasedPins = false;
+  #pulses: PulseReader | undefined;
 
   /** Without `neighbours` it cannot be forked, nor check other namespaces. */
   constructor(uri: string, log: Log, metrics: Metrics, neighbours?: Neighbours) {
@@ -245,9 +257,15 @@ export class Namespace {
     options: Pick<ReclaimLoopObserver, "onRun" | "onFailure"> & { readonly signal: AbortSignal },
   ): Promise<never> {
     const metrics = reclaimMetrics(this.metrics);
+    const { env } = this.#log;
+    let pulsesSweptMs = env.monotonic();
     const observer: ReclaimLoopObserver = {
       onRun: (report) => {
         metrics.onRun(report);
+        if (env.monotonic() - pulsesSweptMs >= gonePulsesMs) {
+          pulsesSweptMs = env.monotonic();
+          this.removeGonePulses(options).catch((error) => options.onFailure?.(error));
+        }
         this.#releaseOutlivedPins(report, options).catch((error) => options.onFailure?.(error));
         options.onRun?.(report);
       },
@@ -298,6 +316,22 @@ export class Namespace {
   /** Steps that producers may be ahead of the slowest group's newest checkpoint; undefined removes the limit. */
   async setMaxLag(maxLag: number | undefined, options?: CallOptions): Promise<void> {
     await commitMaxLag(this.#log, maxLag, options);
+  }
+
+  /** Leaves small hints of life beside the log until it is stopped, for `batchweave top` and the dashboard. Seldom, never in the way, and nothing depends on them. */
+  pulse(settings: PulseSettings): Pulse {
+    return startPulse(this.#log.env, this.#log.store, this.uuid, settings);
+  }
+
+  /** What processes told of themselves last. Cheap to ask again: a listing, and what is new. */
+  async pulses(options?: CallOptions): Promise<readonly PulseEntry[]> {
+    this.#pulses ??= new PulseReader(this.#log.env, this.#log.store, this.uuid);
+    return await this.#pulses.read(options);
+  }
+
+  /** Deletes the pulses of processes that have been gone for an hour and more; gives their number. */
+  async removeGonePulses(options?: CallOptions): Promise<number> {
+    return await removeGonePulses(this.#log.env, this.#log.store, options);
   }
 
   /** The state of the log at its head. */

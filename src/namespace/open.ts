@@ -12,6 +12,7 @@ import {
   type NamespaceSpec,
   namespaceKey,
   type Order,
+  pulsePrefix,
   storedJsonBytesMax,
 } from "../format/index.js";
 import {
@@ -82,7 +83,13 @@ export interface NamespaceSettings {
 }
 
 /** Folders at a place that belong to its namespace. In version 1 of the format objects lie right in them. */
-export const ownPrefixes: readonly string[] = [livesPrefix, probePrefix, boundaryPrefix, ...mortalPrefixes];
+export const ownPrefixes: readonly string[] = [
+  livesPrefix,
+  probePrefix,
+  boundaryPrefix,
+  pulsePrefix,
+  ...mortalPrefixes,
+];
 /** Pages of a thousand keys in which a creator looks for lives that were not deleted. */
 const livesPagesMax = 1;
 

@@ -18,6 +18,7 @@ async function run(call: Call): Promise<undefined> {
   const tell = (report: ReclaimReport): void => terminal.result(report, () => describe(report));
   if (!watch) {
     tell(await ns.reclaim({ ...settings, dryRun }, { signal: stopping.signal }));
+    if (!dryRun) await ns.removeGonePulses({ signal: stopping.signal });
     return undefined;
   }
   const intervalMs = args.watchIntervalMs();
