@@ -17,8 +17,11 @@ class CountedStore extends MemoryStore {
   gets = 0;
   fail: (() => Promise<void>) | undefined;
 
-  constructor(readonly clock: ManualEnv) {
+  readonly clock: ManualEnv;
+
+  constructor(clock: ManualEnv) {
     super();
+    this.clock = clock;
   }
 
   override async put(key: string, body: Uint8Array, options?: WriteOptions): Promise<void> {
