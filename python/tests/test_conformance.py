@@ -66,7 +66,8 @@ def decode(case: dict[str, Any]) -> Any:
     if what == "samples":
         table = sample_block.decode_sample_table(data, case["payloadBytes"], WHERE)
         rows = [{k: v for k, v in row._asdict().items() if k not in ("images", "features") or v} for row in table.samples]
-        return {"source": table.source, "samples": [{**r, "images": list(r["images"])} if "images" in r else r for r in rows]}
+        samples = [{**r, "images": list(r["images"])} if "images" in r else r for r in rows]
+        return {"source": table.source, "samples": samples, "faults": [list(pair) for pair in table.faults]}
     decoders: dict[str, Callable[[bytes, str, str], Any]] = {
         "segment": manifest.decode_segment,
         "node": manifest.decode_node,
@@ -222,7 +223,7 @@ def block(case: dict[str, Any]) -> Any:
         sample_block.BlockSample(s["id"], s["tokens"], base64.b64decode(s["bytes"]), s.get("images", ()), s.get("features", {}))
         for s in case["samples"]
     ]
-    table, payload = sample_block.encode_sample_block(case["source"], samples)
+    table, payload = sample_block.encode_sample_block(case["source"], samples, case["faults"])
     return {"table": base64.b64encode(table).decode(), "payload": base64.b64encode(payload).decode()}
 
 

@@ -41,6 +41,8 @@ export interface SampleEntry extends SampleSummary {
 export interface SampleTable {
   readonly source: string;
   readonly samples: readonly SampleEntry[];
+  /** What its writer left out before a sample, or behind the last (index = number of samples): by sample, as JSON. */
+  readonly faults: readonly (readonly [sample: number, fault: unknown])[];
 }
 
 const featurePrefix = "feature/";
@@ -49,12 +51,13 @@ const featurePrefix = "feature/";
 export function encodeSampleBlock(
   source: string,
   samples: readonly BlockSample[],
+  faults: SampleTable["faults"] = [],
 ): { readonly table: Uint8Array; readonly payload: Uint8Array } {
   const bytes = samples.reduce((sum, sample) => sum + sample.bytes.length, 0);
-  if (samples.length === 0 || samples.length > blockSamplesMax || bytes > blockBytesMax) {
+  if (samples.length > blockSamplesMax || bytes > blockBytesMax) {
     throw new BatchWeaveError(
       "LIMIT",
-      `A block holds 1 to ${blockSamplesMax} samples and at most ${blockBytesMax} bytes, not ${samples.length} with ${bytes}. Write smaller blocks.`,
+      `A block holds at most ${blockSamplesMax} samples and ${blockBytesMax} bytes, not ${samples.length} with ${bytes}. Write smaller blocks.`,
       { samples: samples.length, bytes },
     );
   }
@@ -84,7 +87,8 @@ export function encodeSampleBlock(
     samples.map((sample) => sample.bytes),
     bytes,
   );
-  return { table: encodeSafetensors(tensors, { source }), payload };
+  const metadata = { source, ...(faults.length > 0 ? { faults: JSON.stringify(faults) } : {}) };
+  return { table: encodeSafetensors(tensors, metadata), payload };
 }
 
 function u32(values: readonly number[]): Tensor {
@@ -149,7 +153,24 @@ export function decodeSampleTable(bytes: Uint8Array, payloadBytes: number, where
     };
   });
   if (offset !== payloadBytes) corrupt(where, `its samples take ${offset} bytes and its payload has ${payloadBytes}`);
-  return { source, samples };
+  return { source, samples, faults: faultsOf(metadata["faults"], count, where) };
+}
+
+function faultsOf(text: string | undefined, count: number, where: string): SampleTable["faults"] {
+  if (text === undefined) return [];
+  const isPlace = (at: unknown): boolean => Number.isInteger(at) && (at as number) >= 0 && (at as number) <= count;
+  const list = parseJson(text);
+  if (!Array.isArray(list) || !list.every((pair) => Array.isArray(pair) && pair.length === 2 && isPlace(pair[0])))
+    return corrupt(where, "the faults in its table are not a list of [sample, fault]");
+  return list as SampleTable["faults"];
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }
 
 /** Cuts a flat column into pieces of the given lengths, which must take all of it. */

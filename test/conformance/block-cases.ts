@@ -26,6 +26,18 @@ export function blockCases(): ConformanceCase[] {
   return [
     make("whole", whole.table, whole.payload.length),
     make("one plain sample", encodeSampleBlock("s", samples.slice(0, 1)).table, 5),
+    make("no sample", encodeSampleBlock("s", []).table, 0),
+    make(
+      "faults",
+      encodeSampleBlock("s", samples.slice(0, 1), [
+        [0, { id: "é" }],
+        [1, { id: "y" }],
+      ]).table,
+      5,
+    ),
+    bent("faults that are no list", {}, { source: "s", faults: "{}" }),
+    bent("a fault behind the end", {}, { source: "s", faults: '[[3,{"id":"x"}]]' }),
+    bent("faults that are no JSON", {}, { source: "s", faults: "[" }),
     make("another payload", whole.table, whole.payload.length + 1),
     bent("an unknown column", { later: u32(1) }),
     bent("no source", {}, { other: "s" }),
@@ -41,6 +53,7 @@ export function blockCases(): ConformanceCase[] {
       op: "block",
       source: "web",
       samples: samples.map(({ bytes, ...sample }) => ({ ...sample, bytes: b64(bytes) })),
+      faults: [[1, { source: "web", id: "é", stage: "sample", reason: 'no "text"', attempts: 1 }]],
     },
   ];
 }

@@ -284,7 +284,7 @@ const operations: Record<string, (c: ConformanceCase) => Json> = {
   intent,
   block: (c) => {
     const samples = c["samples"].map((sample: Json) => ({ ...sample, bytes: bytesOf(sample.bytes) }));
-    const { table, payload } = encodeSampleBlock(c["source"], samples);
+    const { table, payload } = encodeSampleBlock(c["source"], samples, c["faults"]);
     return { table: Buffer.from(table).toString("base64"), payload: Buffer.from(payload).toString("base64") };
   },
   join,

@@ -1,6 +1,7 @@
 """Sample blocks (FORMAT.md 13): what a source log holds. Chunk 0 is a table of samples, chunk 1 the samples, one after another."""
 from __future__ import annotations
 
+import json
 import math
 import struct
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -44,15 +45,19 @@ class SampleEntry(NamedTuple):
 class SampleTable(NamedTuple):
     source: str
     samples: list[SampleEntry]
+    #: What its writer left out before a sample, or behind the last (index = number of samples).
+    faults: Sequence[tuple[int, Any]] = ()
 
 
-def encode_sample_block(source: str, samples: Sequence[BlockSample]) -> tuple[bytes, bytes]:
+def encode_sample_block(
+    source: str, samples: Sequence[BlockSample], faults: Sequence[tuple[int, Any]] = ()
+) -> tuple[bytes, bytes]:
     """Chunk 0 and chunk 1 of a block: the same bytes as the TypeScript side makes."""
     payload = b"".join(sample.data for sample in samples)
-    if not 0 < len(samples) <= BLOCK_SAMPLES_MAX or len(payload) > BLOCK_BYTES_MAX:
+    if len(samples) > BLOCK_SAMPLES_MAX or len(payload) > BLOCK_BYTES_MAX:
         raise BatchWeaveError(
             "LIMIT",
-            f"A block holds 1 to {BLOCK_SAMPLES_MAX} samples and at most {BLOCK_BYTES_MAX} bytes, not {len(samples)} with "
+            f"A block holds at most {BLOCK_SAMPLES_MAX} samples and {BLOCK_BYTES_MAX} bytes, not {len(samples)} with "
             f"{len(payload)}. Write smaller blocks.",
             {"samples": len(samples), "bytes": len(payload)},
         )
@@ -73,7 +78,10 @@ def encode_sample_block(source: str, samples: Sequence[BlockSample]) -> tuple[by
         # A sample without the feature has no number.
         values = [float(sample.features.get(name, math.nan)) for sample in samples]
         tensors[_FEATURE + name] = Tensor("F64", (len(values),), struct.pack(f"<{len(values)}d", *values))
-    return encode_safetensors(tensors, {"source": source}), payload
+    metadata = {"source": source}
+    if faults:
+        metadata["faults"] = json.dumps(faults, ensure_ascii=False, separators=(",", ":"))
+    return encode_safetensors(tensors, metadata), payload
 
 
 def _u32(values: list[int]) -> Tensor:
@@ -140,7 +148,21 @@ def decode_sample_table(data: Any, payload_bytes: int, where: str) -> SampleTabl
         own = {name: column[i] for name, column in features if not math.isnan(column[i])}
         samples.append(SampleEntry(ids[i], tokens[i], offset, length, crcs[i], tuple(images[i]), own))
         offset += length
-    return SampleTable(source, samples)
+    return SampleTable(source, samples, _faults(metadata.get("faults"), len(samples), where))
+
+
+def _faults(text: str | None, count: int, where: str) -> list[tuple[int, Any]]:
+    if text is None:
+        return []
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(
+        isinstance(pair, list) and len(pair) == 2 and type(pair[0]) is int and 0 <= pair[0] <= count for pair in found
+    ):
+        raise corrupt(where, "the faults in its table are not a list of [sample, fault]")
+    return [(at, fault) for at, fault in found]
 
 
 def check_sample(data: Any, entry: SampleEntry, where: str) -> Any:
