@@ -20,12 +20,11 @@ from .format.keys import (
     LIVES_PREFIX,
     MANIFEST_PREFIX,
     NAMESPACE_KEY,
-    PRODUCER,
-    SEQ,
     assert_name,
     life_folder,
 )
-from .format.manifest import CELLS_MAX, LANES_MAX, STATE_AT, STATE_EPOCH, STATE_SEQ, Manifest, NamespaceSpec, decode_namespace
+from .format.manifest import Manifest
+from .format.namespace_spec import CELLS_MAX, LANES_MAX, NamespaceSpec, decode_namespace
 from .format.stored_json import seal_json
 from .lifecycle.checkpoints import DEFAULT_GROUP, Checkpoint, commit_max_lag, live_checkpoints, register_checkpoint, release_checkpoint
 from .lifecycle.pins import confirm_pins
@@ -128,8 +127,8 @@ class Namespace:
         info["checkpoints"] = [c._asdict() for c in live_checkpoints(manifest, spec.rows)]
         info["forks"] = [{"uri": p["uri"], "from": p["from"], "to": p["to"]} for p in manifest.pins.values()]
         info["origins"] = [
-            {"uri": o["uri"], "uuid": o["uuid"], "steps": sum(r[1] for r in o["ranges"])}
-            for o in (spec.fork or {}).get("origins", [])
+            {"uri": o.uri, "uuid": o.uuid, "steps": sum(r.steps for r in o.ranges)}
+            for o in (spec.fork.origins if spec.fork else [])
         ]
         if manifest.max_lag is not None:
             info["maxLag"] = manifest.max_lag
@@ -139,14 +138,14 @@ class Namespace:
 
     def _producer_details(self, manifest: Manifest) -> list[dict[str, Any]]:
         """The one that changed last first. Nothing is decided by this: manifests are not verified, and intents are hints."""
-        announced = {(b[PRODUCER], b[SEQ]) for b in self.log.list_intents().batches}
+        announced = {(b.producer, b.seq) for b in self.log.list_intents().batches}
         details = []
-        ordered = sorted(manifest.producers.items(), key=lambda item: (-item[1][STATE_AT], item[0]))
-        for i, (id, state) in enumerate(ordered):
-            pending = sum(1 for producer, seq in announced if producer == id and seq >= state[STATE_SEQ])
-            seq = seq_in_log(self.log.spec, manifest, id, state[STATE_SEQ])
-            detail = {"id": id, "epoch": state[STATE_EPOCH], "seq": seq, "version": state[STATE_AT], "pending": pending}
-            last = self.log.head.read(state[STATE_AT]) if i < _DETAIL_MAX else None
+        for i, id in enumerate(sorted(manifest.producers, key=lambda id: (-manifest.producers[id].at, id))):
+            state = manifest.producers[id]
+            pending = sum(1 for producer, seq in announced if producer == id and seq >= state.seq)
+            seq = seq_in_log(self.log.spec, manifest, id, state.seq)
+            detail = {"id": id, "epoch": state.epoch, "seq": seq, "version": state.at, "pending": pending}
+            last = self.log.head.read(state.at) if i < _DETAIL_MAX else None
             if last:
                 detail["lastCommit"] = _last_commit(last)
             details.append(detail)

@@ -5,7 +5,8 @@ from typing import Any
 
 from batchweave import create_namespace
 from batchweave.format.batch import encode_extent
-from batchweave.format.keys import MANIFEST_PREFIX, PRODUCER, SEQ, batch_key, boundary_key, parse_manifest_key
+from batchweave.format.descriptor import BatchName, Descriptor
+from batchweave.format.keys import MANIFEST_PREFIX, batch_key, boundary_key, parse_manifest_key
 from batchweave.format.stored_json import seal_json
 from batchweave.log.log import Log
 from batchweave.log.stage import Holder
@@ -39,16 +40,16 @@ class Writer:
         self.holder, self.seq = opening.holder, opening.seq
         return self
 
-    def upload(self, text: str = "x") -> list[Any]:
+    def upload(self, text: str = "x") -> Descriptor:
         """Uploads the next batch; gives its descriptor."""
-        name = [*self.holder, self.seq]
+        name = BatchName(*self.holder, self.seq)
         body, extent = encode_extent(self.log.spec.uuid, name, 0, 0, [text.encode()], {"contentType": "text/plain"}, None)
-        descriptor = [*name, self.log.head.newest().version, 0, [extent]]
+        descriptor = Descriptor(*name, self.log.head.newest().version, 0, (extent,))
         self.log.store.put(batch_key(descriptor, 0), body)
         self.seq += 1
         return descriptor
 
-    def commit(self, batches: list[list[Any]]) -> None:
+    def commit(self, batches: list[Descriptor]) -> None:
         while self.log.attempt_batches(self.holder, batches).outcome not in ("committed", "nothing"):
             pass
 
@@ -85,4 +86,4 @@ def occurrences(log: Log, producer: str, seq: int) -> int:
     """How often a batch is in the log."""
     manifest = log.head.jump()
     found = [log.locate(manifest, step).descriptor for step in range(manifest.trim, manifest.end)]
-    return sum(d[PRODUCER] == producer and d[SEQ] == seq for d in found)
+    return sum(d.producer == producer and d.seq == seq for d in found)

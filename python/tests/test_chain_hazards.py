@@ -6,11 +6,13 @@ number. Each test fails when the guard that it names is taken away.
 from __future__ import annotations
 
 import unittest
+from dataclasses import replace
 from typing import Any, Callable
 
 from batchweave import BatchWeaveError
+from batchweave.format.descriptor import Extent
 from batchweave.format.keys import batch_intents, batch_key, boundary_key, manifest_key
-from batchweave.format.manifest import Manifest
+from batchweave.format.producer_state import LastBatch
 from batchweave.format.stored_json import load_json, seal_json
 from batchweave.log.draft import Draft, Stamp, encode_manifest
 from hooked_store import HookedStore
@@ -100,14 +102,14 @@ class Commits(Code):
         draft = Draft(base, Stamp("aaaaaaaaaaaa", "zombie", 0, 0))
         draft.push(batch)
         state = draft.producers["loser"]
-        draft.producers["loser"] = [*state[:2], 1, draft.version, *state[4:]]
+        draft.producers["loser"] = state._replace(seq=1, at=draft.version)
         zombie = encode_manifest(draft.finish())
         move_on(world.log)
         self.assertEqual(world.log.store.create(manifest_key(base.version + 1), zombie), "created")
         attempt = writer.log.attempt_batches(writer.holder, [batch], fresh=False)
         self.assertNotEqual(attempt.outcome, "committed")
         self.assertGreater(attempt.manifest.version, base.version + 5)
-        self.assertEqual(attempt.manifest.producers["loser"][2], 0)
+        self.assertEqual(attempt.manifest.producers["loser"].seq, 0)
         self.assertEqual(occurrences(world.open(), "loser", 0), 0)
 
     def test_hazard_17_a_re_put_of_the_same_bytes_resurrects_a_name_and_proves_nothing(self) -> None:
@@ -143,7 +145,7 @@ class Commits(Code):
         store.around_create = others_first
         attempt = writer.log.attempt_batches(writer.holder, [batch])
         self.assertEqual(attempt.outcome, "lost")
-        self.assertEqual(attempt.manifest.producers["p"][2], 0)
+        self.assertEqual(attempt.manifest.producers["p"].seq, 0)
         writer.commit([batch])
         self.assertEqual(occurrences(world.open(), "p", 0), 1)
 
@@ -165,7 +167,8 @@ class Commits(Code):
         base = writer.log.head.newest()
         draft = Draft(base, Stamp("aaaaaaaaaaaa", "zombie", 0, 0))
         state = draft.producers["p"]
-        draft.producers["p"] = [*state[:2], 1, draft.version, [base.version, 0, 0, 1, batch[6][-1][3]], *state[5:]]
+        last = LastBatch(base.version, 0, 0, 1, batch.extents[-1].check, state.epoch, state.incarnation)
+        draft.producers["p"] = state._replace(seq=1, at=draft.version, last=last)
         # Known without a look, as a version of this process's own is before it is vouched for.
         writer.log.head.known = draft.finish()
         move_on(world.log)
@@ -230,8 +233,7 @@ class Commits(Code):
         old = Writer(world.open(), "twice").open().upload()
         Writer(world.open(), "twice").open()
         fine = Writer(world.open(), "good").open().upload()
-        bad = Writer(world.open(), "poisoned").open().upload()
-        bad[6] = [[9, 1, 1, 1]]
+        bad = Writer(world.open(), "poisoned").open().upload()._replace(extents=(Extent(9, 1, 1, 1),))
         for batch in (old, fine, bad):
             for key in batch_intents(uuid, [batch])[0]:
                 world.log.store.put(key, b"")
@@ -259,8 +261,7 @@ class Heads(Code):
         stale = world.log.head.read(following)
         assert stale is not None
         move_on(world.log)
-        fields = {**stale.fields, "closed": True}
-        world.log.store.create(manifest_key(following), encode_manifest(Manifest(stale.namespace, fields)))
+        world.log.store.create(manifest_key(following), encode_manifest(replace(stale, closed=True)))
         seen = follower.head.advance()
         self.assertGreater(seen.version, following + 5)
         self.assertFalse(seen.closed)

@@ -18,8 +18,9 @@ from batchweave.consumer.projection import Projection
 from batchweave.consumer.reader import Slice, Slices
 from batchweave.consumer.share import Share
 from batchweave.errors import BatchWeaveError
-from batchweave.format import batch, keys, lineage, manifest, sample_block, stored_json, tensors
+from batchweave.format import batch, index_node, keys, lineage, manifest, namespace_spec, producer_state, sample_block, stored_json, tensors
 from batchweave.format.cursor import make_cursor, parse_cursor, translate_cursor
+from batchweave.format.descriptor import decode_descriptor
 from batchweave.format.join import raw_bytes
 from batchweave.lifecycle.checkpoints import live_checkpoints
 from batchweave.log import draft, stage
@@ -50,7 +51,7 @@ def decode(case: dict[str, Any]) -> Any:
         # Through the writer, which must lose nothing.
         return fields_of(json.loads(draft.encode_manifest(found)))
     if what == "namespace":
-        manifest.decode_namespace(data, WHERE)
+        namespace_spec.decode_namespace(data, WHERE)
         return fields_of(json.loads(data))
     if what == "boundary":
         up_to, is_last = manifest.decode_boundary(data, WHERE, namespace, case["n"])
@@ -69,18 +70,18 @@ def decode(case: dict[str, Any]) -> Any:
         samples = [{**r, "images": list(r["images"])} if "images" in r else r for r in rows]
         return {"source": table.source, "samples": samples, "faults": [list(pair) for pair in table.faults]}
     decoders: dict[str, Callable[[bytes, str, str], Any]] = {
-        "segment": manifest.decode_segment,
-        "node": manifest.decode_node,
-        "root": manifest.decode_root,
-        "table": manifest.decode_table,
+        "segment": index_node.decode_segment,
+        "node": index_node.decode_node,
+        "root": index_node.decode_root,
+        "table": producer_state.decode_table,
     }
     decoders[what](data, WHERE, namespace)
     return fields_of(json.loads(data))
 
 
 def decode_batch(case: dict[str, Any], data: bytes) -> Any:
-    d = manifest.check_descriptor(case["descriptor"], WHERE)
-    cells, _, table, _ = d[keys.EXTENTS][0]
+    d = decode_descriptor(case["descriptor"], WHERE)
+    cells, _, table, _ = d.extents[0]
     footer = batch.decode_footer(data[table:], WHERE, case["namespace"], d, 0, 0)
     t = footer.trailer
     block = data[t.metadata_offset : t.metadata_offset + t.metadata_length]
@@ -124,7 +125,7 @@ def resolve(case: dict[str, Any]) -> Any:
 
 
 def translate(case: dict[str, Any]) -> Any:
-    spec = manifest.decode_namespace(base64.b64decode(case["spec"]), WHERE)
+    spec = namespace_spec.decode_namespace(base64.b64decode(case["spec"]), WHERE)
     found = translate_cursor(parse_cursor(case["input"]), spec.fork, spec.rows)
     return None if found is None else make_cursor(spec.uuid, *found)
 
@@ -137,7 +138,7 @@ def intent(case: dict[str, Any]) -> Any:
         return {"opening": found._asdict(), "key": keys.opening_intent_key(case["namespace"], found)}
     if isinstance(found, keys.LeavingIntent):
         return {"leaving": found._asdict(), "key": keys.leaving_intent_key(case["namespace"], found)}
-    return {"batches": found, "keys": keys.batch_intents(case["namespace"], found)[0]}
+    return {"batches": [d.stored() for d in found], "keys": keys.batch_intents(case["namespace"], found)[0]}
 
 
 def join(case: dict[str, Any]) -> Any:
@@ -170,15 +171,18 @@ def joined_of(share: Share, case: dict[str, Any], dtypes: dict[str, str]) -> Any
 
 
 def silent_of(value: Any) -> stage.SilentFinding | None:
-    return stage.SilentFinding(value["state"], value["table"], value["hasResumePoint"]) if value else None
+    if not value:
+        return None
+    state, table = producer_state.decode_state(value["state"], WHERE), index_node.decode_reference(value["table"], WHERE)
+    return stage.SilentFinding(state, table, value["hasResumePoint"])
 
 
-def apply_change(d: draft.Draft, spec: manifest.NamespaceSpec, c: dict[str, Any]) -> tuple[bool, Any]:
+def apply_change(d: draft.Draft, spec: namespace_spec.NamespaceSpec, c: dict[str, Any]) -> tuple[bool, Any]:
     kind = c["kind"]
     if kind == "batches":
         holder = stage.Holder(**c["holder"])
         returned = stage.stage_return(d, holder, silent_of(c.get("silent")))
-        verdicts = stage.stage_batches(d, spec, holder, c["batches"])
+        verdicts = stage.stage_batches(d, spec, holder, [decode_descriptor(b, WHERE) for b in c["batches"]])
         return not returned and "staged" not in verdicts, verdicts
     if kind == "open":
         return stage.stage_opening(d, c["producer"], c["incarnation"], silent_of(c.get("silent"))), None
@@ -196,12 +200,13 @@ def apply_change(d: draft.Draft, spec: manifest.NamespaceSpec, c: dict[str, Any]
     openings = [keys.OpeningIntent(**o) for o in c["openings"]]
     silent = {k: f for k, v in c.get("silent", {}).items() if (f := silent_of(v))}
     leavings = [keys.LeavingIntent(**leaving) for leaving in c.get("leavings", [])]
-    carried = stage.stage_intents(d, spec, c["batches"], openings, silent, leavings)
+    batches = [decode_descriptor(b, WHERE) for b in c["batches"]]
+    carried = stage.stage_intents(d, spec, batches, openings, silent, leavings)
     return carried == 0, carried
 
 
 def run_stage(case: dict[str, Any]) -> Any:
-    spec = manifest.decode_namespace(base64.b64decode(case["spec"]), WHERE)
+    spec = namespace_spec.decode_namespace(base64.b64decode(case["spec"]), WHERE)
     base = manifest.genesis(spec)
     if case["base"]:
         data = base64.b64decode(case["base"]["bytes"])
@@ -232,7 +237,7 @@ SETTINGS = {"from": "start", "policy": "policy", "layout": "layout", "rowsPerRan
 
 def view_of(case: dict[str, Any], view: dict[str, Any]) -> Any:
     store = MemoryStore(case["objects"])
-    spec = manifest.decode_namespace(store.get("namespace.json") or b"", WHERE)
+    spec = namespace_spec.decode_namespace(store.get("namespace.json") or b"", WHERE)
     log = Log(store, spec, lambda uri: MemoryStore(case["origins"].get(uri, {}), uri))
     head = log.head.load()
     if view["kind"] == "head":
@@ -264,7 +269,7 @@ def view_of(case: dict[str, Any], view: dict[str, Any]) -> Any:
 def head_case(case: dict[str, Any]) -> Any:
     """One process on a scripted store: what it concludes from each action, and every call it makes, in order."""
     store = HeadStore(case["bodies"], case["present"], case["script"])
-    log = Log(store, manifest.decode_namespace(base64.b64decode(case["spec"]), WHERE), lambda uri: MemoryStore())
+    log = Log(store, namespace_spec.decode_namespace(base64.b64decode(case["spec"]), WHERE), lambda uri: MemoryStore())
     results: list[Any] = []
     for action in case["actions"]:
         store.calls.append(f"# {action}")

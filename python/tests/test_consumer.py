@@ -108,7 +108,7 @@ class Reading(unittest.TestCase):
     def test_a_damaged_slice_fails_and_those_before_it_are_handed_out(self) -> None:
         store = MemoryStore()
         namespace = filled(store, 6)
-        d = namespace.log.head.jump().tail["batches"][4]
+        d = namespace.log.head.jump().tail.batches[4]
         from batchweave.format.keys import batch_key
 
         key = batch_key(d, 0)

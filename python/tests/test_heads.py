@@ -5,12 +5,14 @@ Method: logs of every length around the strides of the search, on a store whose 
 from __future__ import annotations
 
 import unittest
+from dataclasses import replace
 from typing import Any, Callable
 from unittest import mock
 
 from batchweave import BatchWeaveError, create_namespace
+from batchweave.format.descriptor import Descriptor
 from batchweave.format.keys import BATCH_PREFIX, INTENT_PREFIX, MANIFEST_PREFIX, NAMESPACE_KEY, LeavingIntent, OpeningIntent, batch_intents, manifest_key
-from batchweave.format.manifest import Manifest
+from batchweave.format.producer_state import ProducerState
 from batchweave.format.stored_json import load_json
 from batchweave.log import head as head_module
 from batchweave.log import log as log_module
@@ -101,7 +103,7 @@ class Search(unittest.TestCase):
     def test_a_version_that_says_deleted_is_of_format_2_so_that_older_readers_stop_at_it(self) -> None:
         newest = World().log.head.newest()
         for is_deleted, format in ((True, 2), (False, 1)):
-            manifest = Manifest(newest.namespace, {**newest.fields, "deleted": is_deleted})
+            manifest = replace(newest, deleted=is_deleted)
             self.assertEqual(load_json(encode_manifest(manifest))["format"], format)
 
 
@@ -121,7 +123,7 @@ class Intents(unittest.TestCase):
 
         with mock.patch.object(world.store, "list", short):
             found = world.open().list_intents()
-        self.assertEqual(sorted(batch[3] for batch in found.batches), [0, 1, 2, 3, 4])
+        self.assertEqual(sorted(batch.seq for batch in found.batches), [0, 1, 2, 3, 4])
         self.assertEqual(len(found.keys), 5)
         with mock.patch.object(world.store, "list", short), mock.patch.object(log_module, "_INTENTS_MAX", 4):
             self.assertEqual(len(world.open().list_intents().keys), 4)
@@ -136,15 +138,14 @@ class Intents(unittest.TestCase):
         self.assertEqual(world.store.objects, before)
 
     def test_an_intent_is_spent_once_the_state_has_passed_it_and_not_before(self) -> None:
-        holder = ["p", 3, "aaaaaaaaaaaa"]
-        batches = [[*holder, seq, 0, 0, []] for seq in (4, 5)]
+        batches = [Descriptor("p", 3, "aaaaaaaaaaaa", seq, 0, 0) for seq in (4, 5)]
 
-        def state(epoch: int, incarnation: str, seq: int, left: int = 0) -> dict[str, list[Any]]:
-            return {"p": [epoch, incarnation, seq, 1, 0, left]}
+        def state(epoch: int, incarnation: str, seq: int, left: int = 0) -> dict[str, ProducerState]:
+            return {"p": ProducerState(epoch, incarnation, seq, 1, None, left)}
 
         mine, other = "aaaaaaaaaaaa", "bbbbbbbbbbbb"
         opening, leaving = OpeningIntent("p", 2, mine), LeavingIntent("p", 3, mine)
-        expected: list[tuple[Any, dict[str, list[Any]], bool]] = [
+        expected: list[tuple[Any, dict[str, ProducerState], bool]] = [
             (batches, {}, False), (opening, {}, False), (leaving, {}, False),
             (batches, state(3, mine, 5), False), (batches, state(3, mine, 6), True),
             (batches, state(3, other, 6), False), (batches, state(4, other, 0), True), (batches, state(2, mine, 6), False),
@@ -178,9 +179,9 @@ class Openings(unittest.TestCase):
             opening = world.open(store).open_producer("late")
         self.assertEqual((opening.holder.epoch, opening.seq), (1, 0))
         state = world.log.head.jump().producers["late"]
-        manifest = world.log.head.read(state[3])
+        manifest = world.log.head.read(state.at)
         assert manifest is not None
-        self.assertEqual((state[1], manifest.commit["by"]), (opening.holder.incarnation, "helper"))
+        self.assertEqual((state.incarnation, manifest.commit["by"]), (opening.holder.incarnation, "helper"))
         self.assertEqual([key for key, _, outcome in store.creates if outcome == "created"], [])
 
     def test_a_namespace_json_of_another_life_is_noticed_after_half_a_minute_and_not_looked_at_before(self) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from batchweave import BatchWeaveError, create_namespace, make_cursor, open_namespace
-from batchweave.format.batch import EXTENTS_MAX, SLICE_BYTES_MAX
+from batchweave.format.batch import SLICE_BYTES_MAX
+from batchweave.format.descriptor import EXTENTS_MAX
 from batchweave.format.keys import boundary_key, manifest_key
 from batchweave.format.seal import SEAL_BYTES
 from batchweave.format.stored_json import load_json, seal_json
@@ -188,7 +189,7 @@ class Commits(Code):
         p.append(slices("b")).wait(20)
         p.close()
         newest = namespace.log.head.jump()
-        self.assertEqual(newest.tail["batches"][1][5], 1, "the second attempt is in the log")
+        self.assertEqual(newest.tail.batches[1].attempt, 1, "the second attempt is in the log")
         namespace.end_log()
         self.assertEqual(read_all(namespace), [b"a/0", b"b/0"])
 
@@ -224,9 +225,9 @@ class Producers(Code):
         state = namespace.log.head.jump().producers["follower"]
         carrier.close()
         follower.close()
-        by = load_json(store.objects[at(namespace, manifest_key(state[3]))])["commit"]["by"]
-        self.assertEqual((state[2], by), (1, "carrier"))
-        self.assertGreaterEqual(version, state[3])
+        by = load_json(store.objects[at(namespace, manifest_key(state.at))])["commit"]["by"]
+        self.assertEqual((state.seq, by), (1, "carrier"))
+        self.assertGreaterEqual(version, state.at)
 
     def test_lanes_give_the_same_order_whoever_is_first(self) -> None:
         store = MemoryStore()
@@ -332,7 +333,7 @@ class Producers(Code):
         begun = int(time.time() * 1_000)
         with namespace.producer("p", extent_bytes_max=10) as p:
             p.append([b"x" * 8, b"y" * 8, b"z"], resume_point=[1], lineage=[{"source": "s", "id": "7", "tokens": 3}])
-        self.assertEqual([e[0] for e in namespace.log.head.jump().tail["batches"][0][6]], [1, 2])
+        self.assertEqual([e.cells for e in namespace.log.head.jump().tail.batches[0].extents], [1, 2])
         created = [int(n) for data in store.objects.values() for n in re.findall(rb'"created":([0-9]+)', data)]
         self.assertTrue(all(begun - 60_000 <= n <= time.time() * 1_000 for n in created), created)
         self.assertEqual(namespace.log.open_producer("p").resume_point, [1])
@@ -362,13 +363,13 @@ class Producers(Code):
             self.assertEqual([b'"user"' in data for data in bodies], [expected])
 
     def test_slices_of_one_length_are_sealed_and_the_descriptor_says_so_but_not_in_format_1(self) -> None:
-        for format, length, expected in ((2, 100_000, [-1, 100_000 + SEAL_BYTES]), (2, 8, []), (1, 100_000, [])):
+        for format, length, expected in ((2, 100_000, 100_000 + SEAL_BYTES), (2, 8, None), (1, 100_000, None)):
             store = MemoryStore()
             namespace = namespace_on(store)
             namespace.log.spec.format = format
             with namespace.producer("p") as p:
                 p.append([b"x" * length, b"y" * length])
-            self.assertEqual(namespace.log.head.jump().tail["batches"][0][7:], expected, (format, length))
+            self.assertEqual(namespace.log.head.jump().tail.batches[0].stride, expected, (format, length))
 
 
 class Checkpoints(Code):

@@ -14,10 +14,12 @@ from unittest import mock
 
 import batchweave
 from batchweave.errors import BatchWeaveError
+from batchweave.format.index_node import Reference
 from batchweave.format.stored_json import seal_json
 from batchweave.log.draft import Draft
 from batchweave.store.file_store import FileStore
 
+NO_ROOT = Reference(0, "0123456789ab", 0, 7)
 FORK = "00000000-1111-4222-8333-444444444444"
 
 
@@ -31,11 +33,12 @@ class Pins(unittest.TestCase):
             producer.append([b"second"])
         self.base = self.parent.log.head.jump()
 
-    def pin(self, confirmed: bool) -> list[Any]:
-        root: list[Any] = []
+    def pin(self, confirmed: bool) -> Reference:
+        root = NO_ROOT
 
         def stage(draft: Draft, _: Any) -> tuple[bool, Any]:
-            root[:] = draft._seal("root", {"index": draft.base.index, "tail": draft.base.tail})
+            nonlocal root
+            root = draft._seal("root", {"index": draft.base.index, "tail": draft.base.tail.stored()})
             draft.pins[FORK] = {
                 "fork": FORK, "uri": (self.folder / "fork").as_uri(), "created": 1, "confirmed": confirmed, "from": 0, "to": 2,
                 "root": root,
@@ -45,9 +48,9 @@ class Pins(unittest.TestCase):
         self.parent.log.commit("pin fork", "pin", stage)
         return root
 
-    def fork(self, root: list[Any], trim: int = 0) -> str:
+    def fork(self, root: Reference, trim: int = 0) -> str:
         origin = {"uuid": self.parent.uuid, "uri": self.parent.uri, "format": self.parent.log.spec.format, "root": root, "ranges": []}
-        tail = {"start": 0, "batches": [[*d, 0] for d in self.base.tail["batches"]]}
+        tail = {"start": 0, "batches": [d._replace(origin=0).stored() for d in self.base.tail.batches]}
         fields = {"grid": {"rows": 1, "chunks": 1}, "order": {"kind": "commit"}, "created": 5}
         (self.folder / "fork").mkdir()
         data = seal_json("namespace", FORK, {**fields, "fork": {"origins": [origin], "tail": tail, "trim": trim}})
@@ -68,7 +71,7 @@ class Pins(unittest.TestCase):
         self.assertEqual(texts, [b"first", b"second"])
 
     def test_a_fork_whose_pin_is_gone_is_refused(self) -> None:
-        self.refused(self.fork([0, "0123456789ab", 0, 7]), "RECLAIMED")
+        self.refused(self.fork(NO_ROOT), "RECLAIMED")
 
     def test_a_fork_whose_ancestor_is_gone_or_another_is_refused(self) -> None:
         uri = self.fork(self.pin(confirmed=True))
@@ -90,7 +93,7 @@ class Pins(unittest.TestCase):
         self.assertFalse(self.parent.log.head.jump().pins[FORK]["confirmed"])
 
     def test_a_fork_that_has_trimmed_all_it_inherited_needs_no_pin(self) -> None:
-        uri = self.fork([0, "0123456789ab", 0, 7], trim=2)
+        uri = self.fork(NO_ROOT, trim=2)
         shutil.rmtree(self.folder / "parent")
         self.assertEqual(batchweave.open_namespace(uri).info()["steps"], {"trim": 2, "end": 2})
 

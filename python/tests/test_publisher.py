@@ -14,7 +14,6 @@ from pathlib import Path
 
 from batchweave import create_namespace, open_namespace
 from batchweave.format.keys import manifest_key
-from batchweave.format.manifest import has_left
 from batchweave.format.stored_json import seal_json
 from batchweave.producer.pace import CarrierRhythm, CycleTime, pace_of, spread
 from batchweave.producer.publisher import Publisher
@@ -31,7 +30,7 @@ class Publishers(unittest.TestCase):
         head = open_namespace("memory:test", store=store).log.head.load()
         # Opened, wrote, left: nobody announced anything, nobody listed, nobody waited.
         self.assertEqual((head.version, head.end, head.active_producers), (18, 6, 1))
-        self.assertTrue(all(has_left(state) for state in head.producers.values()))
+        self.assertTrue(all(state.has_left for state in head.producers.values()))
         self.assertEqual(head.commit["kind"], "leave")
 
     def test_what_a_follower_says_when_it_closes_is_carried(self) -> None:
@@ -45,10 +44,10 @@ class Publishers(unittest.TestCase):
         follower.close()
         log = open_namespace("memory:test", store=store).log
         until = time.monotonic() + 20
-        while not has_left(log.head.jump().producers["follower"]) and time.monotonic() < until:
+        while not log.head.jump().producers["follower"].has_left and time.monotonic() < until:
             carrier.append([b"c"]).wait(20)
         state = log.head.jump().producers
-        self.assertEqual([has_left(state[id]) for id in ("carrier", "follower")], [False, True])
+        self.assertEqual([state[id].has_left for id in ("carrier", "follower")], [False, True])
         carrier.close()
 
     def test_a_backlog_that_a_reclaim_passed_is_uploaded_again_at_once(self) -> None:

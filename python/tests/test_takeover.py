@@ -6,16 +6,17 @@ from __future__ import annotations
 import math
 import time
 import unittest
-from typing import Any
+from dataclasses import replace
 from unittest import mock
 
+from batchweave.format.descriptor import Descriptor
 from batchweave.format.manifest import Manifest
 from batchweave.producer.pace import pace_of
 from batchweave.producer.publisher import Publisher
 from small_world import World, Writer
 
 PACE = pace_of(0.1)  # patience 1.5, confirm 10, window 0.5, look 0.05
-BATCH: list[Any] = ["p", 1, "aaaaaaaaaaaa", 0, 0, 0, []]
+BATCH = Descriptor("p", 1, "aaaaaaaaaaaa", 0, 0, 0)
 NAME = (0, 0)
 
 
@@ -28,7 +29,7 @@ class Decisions(unittest.TestCase):
 
     def seen(self, kind: str, age: float) -> Manifest:
         commit = {"id": "aaaaaaaaaaaa", "by": "other", "time": (time.time() - age) * 1e3, "kind": kind}
-        return Manifest(self.manifest.namespace, {**self.manifest.fields, "commit": commit})
+        return replace(self.manifest, commit=commit)
 
     def test_a_batch_is_committed_by_its_owner_when_nobody_carried_it_in_time(self) -> None:
         p = self.publisher

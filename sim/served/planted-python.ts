@@ -44,8 +44,8 @@ export const pythonBugs: readonly PythonBug[] = [
   {
     name: "an older epoch still holds its id",
     file: "log/stage.py",
-    from: "state[STATE_EPOCH] == epoch and state[STATE_INCARNATION] == incarnation",
-    to: "state[STATE_EPOCH] >= epoch",
+    from: "state.epoch == epoch and state.incarnation == incarnation",
+    to: "state.epoch >= epoch",
   },
   {
     name: "a batch is acknowledged once it is uploaded",

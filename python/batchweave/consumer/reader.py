@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, NamedTuple, Sequence, TypeVar, Union
 from ..errors import BatchWeaveError, corrupt, is_error
 from ..flow.once import Once
 from ..format.batch import Footer, decode_footer, decode_slice
-from ..format.keys import EXTENTS, batch_key, stride_of
+from ..format.keys import batch_key
 from ..format.manifest import Manifest
 from ..format.seal import SEALED, SealedTable, SliceEntry
 from ..log.log import Log
@@ -158,11 +158,11 @@ class SliceReader:
             place = self._log.locate(manifest, step)
             cell = row * self._log.spec.chunks + chunk
             first = 0
-            for number, extent in enumerate(place.descriptor[EXTENTS]):
-                if cell < first + extent[0]:
+            for number, extent in enumerate(place.descriptor.extents):
+                if cell < first + extent.cells:
                     found.setdefault((step, number), _Extent(place, number, first, [])).wanted.append((at, cell - first))
                     break
-                first += extent[0]
+                first += extent.cells
             else:
                 raise corrupt(batch_key(place.descriptor, 0), f"its extents hold {first} slices, and slice {cell} is wanted")
         return list(found.values())
@@ -170,10 +170,10 @@ class SliceReader:
     def _begin_table(self, extent: _Extent) -> Union[Read[Footer], SealedTable]:
         """One read, shared by all who want it and kept for the iterations that follow. Where the descriptor says where the sealed slices are, none."""
         place, number, first_cell, _ = extent
-        if stride_of(place.descriptor) is not None:
+        if place.descriptor.stride is not None:
             return SealedTable(place.namespace, place.descriptor, number, first_cell)
         key = batch_key(place.descriptor, number)
-        _, size, table, _ = place.descriptor[EXTENTS][number]
+        _, size, table, _ = place.descriptor.extents[number]
 
         def decode(data: Any) -> Footer:
             return decode_footer(data, key, place.namespace, place.descriptor, number, first_cell)

@@ -65,9 +65,9 @@ def describe_wait(log: Log, manifest: Manifest, wanted: IterationPlan, waited: f
 def _describe_producers(manifest: Manifest) -> str:
     if not manifest.producers:
         return "No producer has ever opened this namespace."
-    latest = sorted(manifest.producers.items(), key=lambda item: -item[1][3])[:5]
+    latest = sorted(manifest.producers.items(), key=lambda item: -item[1].at)[:5]
     more = len(manifest.producers) - len(latest)
-    named = ", ".join(f"{producer} (version {state[3]})" for producer, state in latest)
+    named = ", ".join(f"{producer} (version {state.at})" for producer, state in latest)
     return f"Producers, by their last commit: {named}{f' and {more} more' if more else ''}."
 
 
@@ -76,7 +76,7 @@ def _hint(manifest: Manifest, lane: str | None) -> str:
         return "Check that producers run and can write, raise wait_timeout if they are slow, or close the log if it is complete."
     waiting = f"{len(manifest.waiting)} batches of other lanes wait behind it. " if manifest.waiting else ""
     seen = manifest.producers.get(lane)
-    state = f"committed last at version {seen[3]}" if seen else "has never committed"
+    state = f"committed last at version {seen.at}" if seen else "has never committed"
     return f"{waiting}The missing step is {lane}'s, which {state}: restart its producer or let another process open {lane}."
 
 

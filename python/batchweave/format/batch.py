@@ -8,14 +8,13 @@ from typing import Any, NamedTuple, Sequence
 
 from ..errors import BatchWeaveError, corrupt
 from .checksum import crc32
-from .keys import EPOCH, INCARNATION, PRODUCER, SEQ
+from .descriptor import Descriptor, Extent, Named
 from .seal import SEAL_BYTES, SEALED, SliceEntry, make_seal, open_sealed
 from .stored_json import FORMAT_VERSION, as_integer, as_record, dump_json, load_json, unsupported_format, wrong_namespace
 
 ENTRY_BYTES = 24
 TRAILER_BYTES = 80
 SLICE_BYTES_MAX = 2**32 - 1
-EXTENTS_MAX = 1_000
 SAFETENSORS_TYPE = "application/vnd.safetensors"
 _MAGIC = b"TGB1"
 _ENTRY = struct.Struct("<QIIII")
@@ -46,25 +45,25 @@ def _uuid_bytes(namespace: str) -> bytes:
     return bytes.fromhex(namespace.replace("-", ""))
 
 
-def identity_of(d: Sequence[Any], extent: int) -> bytes:
+def identity_of(d: Named, extent: int) -> bytes:
     """First 8 bytes of SHA-256 of the batch's name, so that an object under another batch's key is noticed."""
-    text = f"{d[PRODUCER]}-{d[EPOCH]}-{d[SEQ]}-{d[INCARNATION]}.{extent}"
+    text = f"{d.producer}-{d.epoch}-{d.seq}-{d.incarnation}.{extent}"
     return hashlib.sha256(text.encode()).digest()[:8]
 
 
 def encode_extent(
     namespace: str,
-    name: Sequence[Any],
+    name: Named,
     extent: int,
     first_cell: int,
     slices: Sequence[Any],
     metadata: dict[str, Any],
     lineage: bytes | None = None,
     is_sealed: bool = False,
-) -> tuple[list[Any], list[int]]:
-    """Buffers to store one after another, and the extent's entry [cells, size, table, check].
+) -> tuple[list[Any], Extent]:
+    """Buffers to store one after another, and the extent that a descriptor names.
 
-    `name` is a descriptor; its base and attempt do not take part, so uploading again stores the same bytes.
+    Base and attempt do not take part: uploading again stores the same bytes.
     """
     entries = bytearray()
     offset = 0
@@ -82,10 +81,10 @@ def encode_extent(
             entries += _ENTRY.pack(offset, n, crc, n, 0)
             offset += n
     described: dict[str, Any] = {
-        "producer": name[PRODUCER],
-        "epoch": name[EPOCH],
-        "incarnation": name[INCARNATION],
-        "seq": name[SEQ],
+        "producer": name.producer,
+        "epoch": name.epoch,
+        "incarnation": name.incarnation,
+        "seq": name.seq,
         **metadata,
     }
     if lineage is not None:
@@ -102,7 +101,7 @@ def encode_extent(
     trailer = head + struct.pack("<I4s", crc32(head), _MAGIC)
     footer = bytes(entries) + trailer
     body += [block, footer]
-    return body, [len(slices), table + len(footer), table, crc32(footer[:-8])]
+    return body, Extent(len(slices), table + len(footer), table, crc32(footer[:-8]))
 
 
 def decode_trailer(data: Any, where: str, namespace: str) -> Trailer:
@@ -139,7 +138,7 @@ class Footer:
     def entry(self, i: int) -> SliceEntry:
         """Entry of the i-th slice of this extent."""
         entry = SliceEntry(*_ENTRY.unpack_from(self._table, i * ENTRY_BYTES))
-        if entry[0] + entry[1] > self._data_bytes:
+        if entry.offset + entry.length > self._data_bytes:
             raise corrupt(self.where, f"slice {self.trailer.first_cell + i} lies outside its data", offset=entry.offset)
         return entry
 
@@ -149,9 +148,9 @@ def footer_check(footer: Any) -> int:
     return crc32(memoryview(footer)[: max(0, len(footer) - 8)])
 
 
-def decode_footer(data: Any, where: str, namespace: str, name: Sequence[Any], extent: int, first_cell: int) -> Footer:
+def decode_footer(data: Any, where: str, namespace: str, name: Descriptor, extent: int, first_cell: int) -> Footer:
     """Decodes the bytes `[table, size)` of extent number `extent` of the descriptor `name`."""
-    cells, size, table, check = name[6][extent]
+    cells, size, table, check = name.extents[extent]
     expected = size - table
     if len(data) != expected:
         raise corrupt(where, f"its footer has {len(data)} bytes, expected {expected}", offset=table)

@@ -5,6 +5,7 @@ from typing import Any
 
 from ..errors import BatchWeaveError, invalid
 from .checksum import crc32
+from .namespace_spec import Fork
 from .stored_json import FORMAT_VERSION, SAFE_INTEGER_MAX, crc_text, load_json
 
 
@@ -68,12 +69,11 @@ def _not_a_cursor(what: str, value: Any) -> BatchWeaveError:
     )
 
 
-def translate_cursor(cursor: dict[str, Any], fork: dict[str, Any] | None, rows: int) -> tuple[int, int] | None:
+def translate_cursor(cursor: dict[str, Any], fork: Fork | None, rows: int) -> tuple[int, int] | None:
     """Row and iteration of an ancestor's cursor in a fork (FORMAT.md 17); None when it has no place here."""
-    ancestors = (fork or {}).get("ancestors", [])
-    ranges: list[list[int]] = next((a["ranges"] for a in ancestors if a["uuid"] == cursor["namespace"]), [])
+    ranges = next((a.ranges for a in fork.ancestors if a.uuid == cursor["namespace"]), []) if fork else []
     step, r = divmod(cursor["row"], rows)
-    if not ranges or step < ranges[0][2]:
+    if not ranges or step < ranges[0].start:
         return None
     for i, (at, count, start) in enumerate(ranges[1:], 1):
         if count == 0 and start < step or count > 0 and start + count <= step:

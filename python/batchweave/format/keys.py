@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Sequence
 
 from ..errors import invalid
 from .checksum import crc32
+from .descriptor import Descriptor, Extent, is_stride
+from .index_node import Reference
 from .stored_json import SAFE_INTEGER_MAX, crc_text, is_name
 
 NAMESPACE_KEY = "namespace.json"
@@ -18,9 +20,6 @@ INDEX_PREFIX = "index/"
 BATCH_PREFIX = "batch/"
 INTENT_PREFIX = "intent/"
 
-#: Positions in a descriptor: [producer, epoch, incarnation, seq, base, attempt, extents, origin?, stride?, ...]
-PRODUCER, EPOCH, INCARNATION, SEQ, BASE, ATTEMPT, EXTENTS, ORIGIN, STRIDE = range(9)
-
 _MANIFEST = re.compile(r"manifest/([0-9]{20})\.json")
 _INTENT = re.compile(r"intent/[0-9a-f]/(.+)-([0-9a-f]{8})")
 _BATCHES_INTENT = re.compile(
@@ -30,16 +29,6 @@ _BATCHES_INTENT = re.compile(
 _OPENING_INTENT = re.compile(r"(.+)-([0-9]+)-open-([0-9a-v]{12})")
 _LEAVING_INTENT = re.compile(r"(.+)-([0-9]+)-left-([0-9a-v]{12})")
 _INTENT_NAME_BYTES_MAX = 240
-
-
-def is_stride(value: Any) -> bool:
-    """A stride holds a slice and its seal of 8 bytes; what is none is an element of a kind to come."""
-    return type(value) is int and 8 < value <= SAFE_INTEGER_MAX
-
-
-def stride_of(d: Sequence[Any]) -> int | None:
-    """What each slice takes in its object, where all slices of a batch are sealed and of one length."""
-    return d[STRIDE] if len(d) > STRIDE and is_stride(d[STRIDE]) else None
 
 
 def assert_name(value: Any, what: str) -> None:
@@ -77,20 +66,20 @@ def boundary_key(n: int) -> str:
     return f"{BOUNDARY_PREFIX}{n:020d}.json"
 
 
-def index_key(ref: Sequence[Any]) -> str:
-    """Key of the index object a reference [base, commitId, k, check] names."""
-    return f"{INDEX_PREFIX}{ref[0]:020d}-{ref[1]}-{ref[2]}.json"
+def index_key(ref: Reference) -> str:
+    """Key of the index object that a reference names."""
+    return f"{INDEX_PREFIX}{ref.base:020d}-{ref.commit_id}-{ref.k}.json"
 
 
-def batch_stem(d: Sequence[Any]) -> str:
+def batch_stem(d: Descriptor) -> str:
     """One upload of one batch, from its descriptor."""
-    return f"{d[PRODUCER]}-{d[EPOCH]}-{d[SEQ]}-{d[INCARNATION]}{d[ATTEMPT]}"
+    return f"{d.producer}-{d.epoch}-{d.seq}-{d.incarnation}{d.attempt}"
 
 
-def batch_key(d: Sequence[Any], extent: int) -> str:
+def batch_key(d: Descriptor, extent: int) -> str:
     """Key of one extent of a batch, from its descriptor."""
     stem = batch_stem(d)
-    return f"{BATCH_PREFIX}{crc32(stem.encode()) & 0xFF:02x}/{d[BASE]:020d}/{stem}.{extent}.tgb"
+    return f"{BATCH_PREFIX}{crc32(stem.encode()) & 0xFF:02x}/{d.base:020d}/{stem}.{extent}.tgb"
 
 
 class OpeningIntent(NamedTuple):
@@ -114,25 +103,26 @@ def _seal_intent(namespace: str, producer: str, name: str) -> str:
     return f"{INTENT_PREFIX}{shard}/{name}-{crc_text(crc32(f'{namespace}/{name}'.encode()))}"
 
 
-def batch_intents(namespace: str, batches: Sequence[Sequence[Any]]) -> tuple[list[str], bool]:
+def batch_intents(namespace: str, batches: Sequence[Descriptor]) -> tuple[list[str], bool]:
     """Keys of the intents of a producer's batches, given in the order of seq, each of as many as its name holds.
 
     False: a batch has more extents than a name can hold, and its owner must commit it.
     """
     keys: list[str] = []
-    name, last, all_named = "", None, True
+    name, all_named = "", True
+    last: Descriptor | None = None
     for d in batches:
         longer = f"{name}_{_extents_text(d, last)}" if last and _follows(last, d) else ""
         if longer and _fits(longer):
             name, last = longer, d
             continue
         if last:
-            keys.append(_seal_intent(namespace, last[PRODUCER], name))
-        name = f"{d[PRODUCER]}-{d[EPOCH]}-{d[SEQ]}-{d[INCARNATION]}{d[ATTEMPT]}-{d[BASE]}-{_extents_text(d)}"
+            keys.append(_seal_intent(namespace, last.producer, name))
+        name = f"{batch_stem(d)}-{d.base}-{_extents_text(d)}"
         last = d if _fits(name) else None
         all_named = all_named and last is not None
     if last:
-        keys.append(_seal_intent(namespace, last[PRODUCER], name))
+        keys.append(_seal_intent(namespace, last.producer, name))
     return keys, all_named
 
 
@@ -140,18 +130,17 @@ def _fits(name: str) -> bool:
     return len(name) + 9 <= _INTENT_NAME_BYTES_MAX
 
 
-def _follows(before: Sequence[Any], d: Sequence[Any]) -> bool:
-    return d[SEQ] == before[SEQ] + 1 and all(d[i] == before[i] for i in (PRODUCER, EPOCH, INCARNATION, ATTEMPT, BASE))
+def _follows(before: Descriptor, d: Descriptor) -> bool:
+    return before[:3] == d[:3] and before.seq + 1 == d.seq and (before.base, before.attempt) == (d.base, d.attempt)
 
 
-def _extents_text(d: Sequence[Any], before: Sequence[Any] | None = None) -> str:
+def _extents_text(d: Descriptor, before: Descriptor | None = None) -> str:
     """What is as in the same extent of the batch before is left out."""
     texts = []
-    for i, extent in enumerate(d[EXTENTS]):
-        known = before[EXTENTS][i] if before and i < len(before[EXTENTS]) else (None,) * 4
+    for i, extent in enumerate(d.extents):
+        known = before.extents[i] if before and i < len(before.extents) else (None,) * 4
         texts.append(".".join("" if n == was else str(n) for n, was in zip(extent, known)))
-    stride = stride_of(d)
-    ending = "" if stride is None else f"s{'' if before and stride_of(before) == stride else stride}"
+    ending = "" if d.stride is None else f"s{'' if before and before.stride == d.stride else d.stride}"
     return "-".join(texts) + ending
 
 
@@ -170,7 +159,7 @@ def leaving_intent_key(namespace: str, leaving: LeavingIntent) -> str:
     return _seal_intent(namespace, leaving.producer, f"{leaving.producer}-{leaving.epoch}-left-{leaving.incarnation}")
 
 
-def parse_intent_key(namespace: str, key: str) -> OpeningIntent | LeavingIntent | list[list[Any]] | None:
+def parse_intent_key(namespace: str, key: str) -> OpeningIntent | LeavingIntent | list[Descriptor] | None:
     """An opening, a leaving, descriptors of consecutive batches, or None for anything that is not exactly an intent of this namespace."""
     match = _INTENT.fullmatch(key)
     if not match or crc_text(crc32(f"{namespace}/{match[1]}".encode())) != match[2]:
@@ -188,8 +177,8 @@ def parse_intent_key(namespace: str, key: str) -> OpeningIntent | LeavingIntent 
     found = _BATCHES_INTENT.fullmatch(match[1])
     if not found or not is_name(found[1]) or not all(_is_exact(found[i]) for i in (2, 3, 5, 6)):
         return None
-    batches: list[list[Any]] = []
-    before: list[list[int]] = []
+    batches: list[Descriptor] = []
+    before: list[Extent] = []
     stride: int | None = None
     for text in found[7].split("_"):
         listed, mark, stride_text = text.partition("s")
@@ -200,17 +189,17 @@ def parse_intent_key(namespace: str, key: str) -> OpeningIntent | LeavingIntent 
         stride = stride if mark else None
         if mark and not is_stride(stride):
             return None
-        extents: list[list[int]] = []
+        extents: list[Extent] = []
         for i, extent in enumerate(listed.split("-")):
             fields = extent.split(".")
             if i >= len(before) and "" in fields:
                 return None  # as in a batch before that has no such extent
             if not all(n == "" or _is_exact(n) for n in fields):
                 return None
-            extents.append([int(n) if n else before[i][k] for k, n in enumerate(fields)])
+            extents.append(Extent._make(int(n) if n else before[i][k] for k, n in enumerate(fields)))
         seq = int(found[3]) + len(batches)
         if seq > SAFE_INTEGER_MAX:
             return None
-        batches.append([found[1], int(found[2]), found[4], seq, int(found[6]), int(found[5]), extents, *([-1, stride] if mark else [])])
+        batches.append(Descriptor(found[1], int(found[2]), found[4], seq, int(found[6]), int(found[5]), tuple(extents), None, stride))
         before = extents
     return batches

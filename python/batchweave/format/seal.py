@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, Sequence
 
 from ..errors import corrupt
 from .checksum import crc32
-from .keys import EPOCH, EXTENTS, INCARNATION, PRODUCER, SEQ, batch_key, stride_of
+from .descriptor import Descriptor, Named
+from .keys import batch_key
 
 SEAL_BYTES = 8
 SEALED = 2
@@ -28,9 +29,9 @@ class SliceEntry(NamedTuple):
     owner: int = -1
 
 
-def owner_crc(namespace: str, d: Sequence[Any], cell: int) -> int:
+def owner_crc(namespace: str, d: Named, cell: int) -> int:
     """CRC-32 of the text that says whose slice it is: another batch's, or another place's, is noticed."""
-    return crc32(f"{namespace}/{d[PRODUCER]}-{d[EPOCH]}-{d[SEQ]}-{d[INCARNATION]}/{cell}".encode())
+    return crc32(f"{namespace}/{d.producer}-{d.epoch}-{d.seq}-{d.incarnation}/{cell}".encode())
 
 
 def stride_for(slices: Sequence[Any], bytes_max: int) -> int | None:
@@ -40,7 +41,7 @@ def stride_for(slices: Sequence[Any], bytes_max: int) -> int | None:
     return length + SEAL_BYTES if is_uniform and _SEALED_BYTES_MIN <= length <= bytes_max - SEAL_BYTES else None
 
 
-def make_seal(namespace: str, d: Sequence[Any], cell: int, crc: int) -> bytes:
+def make_seal(namespace: str, d: Named, cell: int, crc: int) -> bytes:
     """What is stored behind a slice whose CRC-32 is `crc`."""
     # In this order: a CRC-32 over some bytes and then their own CRC-32 is the same whatever the bytes are, and the table's runs over both.
     return _SEAL.pack(owner_crc(namespace, d, cell), crc)
@@ -64,13 +65,13 @@ class SealedTable:
 
     __slots__ = ("where", "_namespace", "_descriptor", "_first_cell", "_stride", "_end")
 
-    def __init__(self, namespace: str, descriptor: Sequence[Any], extent: int, first_cell: int) -> None:
+    def __init__(self, namespace: str, descriptor: Descriptor, extent: int, first_cell: int) -> None:
         self.where = batch_key(descriptor, extent)
         self._namespace = namespace
         self._descriptor = descriptor
         self._first_cell = first_cell
-        self._stride = stride_of(descriptor) or 0
-        self._end = descriptor[EXTENTS][extent][2]
+        self._stride = descriptor.stride or 0
+        self._end = descriptor.extents[extent].table
 
     def entry(self, i: int) -> SliceEntry:
         """Entry of the i-th slice of this extent."""

@@ -103,18 +103,19 @@ class Lag(NamedTuple):
 
 def measure_lag(manifest: Manifest, rows: int) -> Lag:
     """How far the log is ahead of the slowest training run."""
-    slowest: tuple[str, int, int | None] | None = None
+    slowest: Lag | None = None
     groups = 0
     for group, found in manifest.checkpoints.items():
-        steps = [mark[0] // rows for _, mark in newest_first(found["live"])[:2]]
+        steps = [mark.row // rows for _, mark in newest_first(found["live"])[:2]]
         # A group whose checkpoints are all released is a finished run: it holds nothing up.
         if not steps:
             continue
         groups += 1
-        if slowest is None or steps[0] < slowest[1]:
-            slowest = (group, steps[0], abs(steps[0] - steps[1]) if len(steps) > 1 else None)
-    start = slowest[1] if slowest else manifest.trim
-    return Lag(manifest.end - start, start, slowest[0] if slowest else None, groups, slowest[2] if slowest else None)
+        newest, *before = steps
+        if slowest is None or newest < slowest.start:
+            slowest = Lag(manifest.end - newest, newest, group, 0, abs(newest - before[0]) if before else None)
+    slowest = slowest or Lag(manifest.end - manifest.trim, manifest.trim, None, 0, None)
+    return slowest._replace(groups=groups)
 
 
 def lag_deadlock(who: str, manifest: Manifest, lag: Lag, waited: float) -> BatchWeaveError:

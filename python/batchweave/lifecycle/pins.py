@@ -5,7 +5,7 @@ from typing import Any, Callable
 
 from ..errors import BatchWeaveError, is_error
 from ..format.keys import NAMESPACE_KEY
-from ..format.manifest import NamespaceSpec, decode_namespace
+from ..format.namespace_spec import NamespaceSpec, decode_namespace
 from ..log.draft import Draft
 from ..log.log import Log
 from ..store.object_store import Store
@@ -15,8 +15,8 @@ def confirm_pins(spec: NamespaceSpec, trim: int, open_store: Callable[[str], Sto
     """A fork whose pins are gone may lose its data any time: better refused now than in the middle of a training run."""
     if spec.fork is None or trim >= spec.first_own_step:
         return
-    for origin in spec.fork["origins"]:
-        _confirm(spec.uuid, _open_ancestor(origin["uri"], origin["uuid"], open_store), origin["uri"])
+    for origin in spec.fork.origins:
+        _confirm(spec.uuid, _open_ancestor(origin.uri, origin.uuid, open_store), origin.uri)
 
 
 def _confirm(fork: str, log: Log, uri: str) -> None:

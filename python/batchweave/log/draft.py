@@ -1,11 +1,14 @@
 """A draft: the next version of the state while it is being staged (FORMAT.md 15, 1 and 2). Nothing here touches the store."""
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..format.checksum import crc32
+from ..format.descriptor import Descriptor
+from ..format.index_node import FANOUT, Level, Reference, Run, steps_per_node
 from ..format.keys import index_key
-from ..format.manifest import FANOUT, Manifest, steps_per_node
+from ..format.manifest import Manifest
 from ..format.stored_json import seal_json
 
 
@@ -33,26 +36,25 @@ class Draft:
         self.trim = base.trim
         self.closed = base.closed
         self.starving = base.starving
-        self.settings: dict[str, Any] = base.fields.get("settings", {})
+        self.settings = base.settings
         #: Index objects that must be written before the commit: (key, bytes).
         self.sealed: list[tuple[str, bytes]] = []
         self._stamp = stamp
-        self._tail = list(base.tail["batches"])
-        self._tail_start: int = base.tail["start"]
-        self._levels = [[start, list(refs)] for start, refs in base.index]
+        self._tail = Run(base.tail.start, list(base.tail.batches))
+        self._levels = [Level(start, list(refs)) for start, refs in base.index]
 
     @property
     def end(self) -> int:
         """The first step not visible yet."""
-        return self._tail_start + len(self._tail)
+        return self._tail.end
 
     @property
-    def tables(self) -> list[Any]:
+    def tables(self) -> list[Reference]:
         return self.base.tables
 
-    def push(self, descriptor: list[Any]) -> None:
+    def push(self, descriptor: Descriptor) -> None:
         """Gives a batch the next step."""
-        self._tail.append(descriptor)
+        self._tail.batches.append(descriptor)
 
     def _commit(self) -> dict[str, Any]:
         commit = {"id": self._stamp.id, "by": self._stamp.by, "time": self._stamp.time}
@@ -61,48 +63,39 @@ class Draft:
     def finish(self) -> Manifest:
         """Seals what is full, drops index references below the trim, and gives the next version."""
         self._seal_tail()
-        known_boundary = max(self._stamp.boundary_hint, self.base.boundary_hint)
-        fields = {
-            **self.base.fields,
-            "version": self.version,
-            "commit": self._commit(),
-            "steps": {"trim": self.trim, "end": self.end},
-            "closed": self.closed,
-            "index": self._trimmed_levels(),
-            "tail": {"start": self._tail_start, "batches": self._tail},
-            "producers": self.producers,
-            "checkpoints": self.checkpoints,
-            "pins": self.pins,
-            "boundaryHint": known_boundary,
-        }
-        fields.pop("waiting", None)
-        if self.waiting:
-            fields["waiting"] = [[step, d] for step, d in self.waiting.items()]
-        fields.pop("settings", None)
-        if self.settings:
-            fields["settings"] = self.settings
-        fields.pop("starving", None)
-        # It says nothing once the end has moved on.
-        if self.starving == self.end:
-            fields["starving"] = self.starving
-        return Manifest(self.base.namespace, fields)
+        return replace(
+            self.base,
+            version=self.version,
+            commit=self._commit(),
+            trim=self.trim,
+            closed=self.closed,
+            index=self._trimmed_levels(),
+            tail=self._tail,
+            waiting=self.waiting,
+            producers=self.producers,
+            checkpoints=self.checkpoints,
+            pins=self.pins,
+            settings=self.settings,
+            # It says nothing once the end has moved on.
+            starving=self.starving if self.starving == self.end else None,
+            boundary_hint=max(self._stamp.boundary_hint, self.base.boundary_hint),
+        )
 
-    def _seal(self, kind: str, fields: dict[str, Any]) -> list[Any]:
+    def _seal(self, kind: str, fields: dict[str, Any]) -> Reference:
         data = seal_json(kind, self.base.namespace, fields)
-        ref = [self.base.version, self._stamp.id, len(self.sealed), crc32(data)]
+        ref = Reference(self.base.version, self._stamp.id, len(self.sealed), crc32(data))
         self.sealed.append((index_key(ref), data))
         return ref
 
     def _seal_tail(self) -> None:
-        while len(self._tail) >= FANOUT:
-            ref = self._seal("segment", {"start": self._tail_start, "batches": self._tail[:FANOUT]})
-            self._push_ref(0, self._tail_start // FANOUT, ref)
-            del self._tail[:FANOUT]
-            self._tail_start += FANOUT
+        while len(self._tail.batches) >= FANOUT:
+            start, batches = self._tail
+            self._tail = Run(start + FANOUT, batches[FANOUT:])
+            self._push_ref(0, start // FANOUT, self._seal("segment", Run(start, batches[:FANOUT]).stored()))
 
-    def _push_ref(self, level: int, number: int, ref: list[Any]) -> None:
+    def _push_ref(self, level: int, number: int, ref: Reference) -> None:
         if level == len(self._levels):
-            self._levels.append([number, []])
+            self._levels.append(Level(number, []))
         start, refs = self._levels[level]
         refs.append(ref)
         if (number + 1) % FANOUT != 0:
@@ -112,14 +105,14 @@ class Draft:
         below = [refs[n - start] if 0 <= n - start < len(refs) else 0 for n in range(first, number + 1)]
         fields = {"level": level + 1, "start": first * steps_per_node(level), "refs": below}
         parent = self._seal("node", fields)
-        self._levels[level] = [number + 1, []]
+        self._levels[level] = Level(number + 1, [])
         self._push_ref(level + 1, first // FANOUT, parent)
 
-    def _trimmed_levels(self) -> list[Any]:
+    def _trimmed_levels(self) -> list[Level]:
         levels = []
         for i, (start, refs) in enumerate(self._levels):
             drop = min(max(0, self.trim // steps_per_node(i) - start), len(refs))
-            levels.append([start + drop, refs[drop:]])
+            levels.append(Level(start + drop, refs[drop:]))
         return levels
 
 

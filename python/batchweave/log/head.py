@@ -12,7 +12,8 @@ from typing import Callable
 
 from ..errors import BatchWeaveError, corrupt, deleted
 from ..format.keys import MANIFEST_PREFIX, boundary_key, manifest_key, parse_manifest_key
-from ..format.manifest import Manifest, NamespaceSpec, decode_boundary, decode_manifest, genesis
+from ..format.manifest import Manifest, decode_boundary, decode_manifest, genesis
+from ..format.namespace_spec import NamespaceSpec
 from ..format.stored_json import SAFE_INTEGER_MAX
 from ..store.object_store import LIST_PAGE_MAX, Store
 from .round_trip import RoundTrip

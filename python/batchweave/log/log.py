@@ -8,6 +8,8 @@ from typing import Any, Callable, NamedTuple, Sequence
 from ..env.ids import random_id
 from ..errors import BatchWeaveError, corrupt, deleted, is_error
 from ..format.batch import TRAILER_BYTES, decode_metadata, decode_trailer, footer_check
+from ..format.descriptor import Descriptor
+from ..format.index_node import Reference
 from ..format.keys import (
     INTENT_PREFIX,
     MANIFEST_PREFIX,
@@ -20,7 +22,9 @@ from ..format.keys import (
     opening_intent_key,
     parse_intent_key,
 )
-from ..format.manifest import STATE_EPOCH, STATE_INCARNATION, STATE_LAST, STATE_SEQ, Manifest, NamespaceSpec, decode_namespace, decode_table
+from ..format.manifest import Manifest
+from ..format.namespace_spec import NamespaceSpec, decode_namespace
+from ..format.producer_state import LastBatch, ProducerState, SilentProducer, decode_table
 from ..store.object_store import Store
 from ..store.prefix import life_store
 from .draft import Draft, Stamp, encode_manifest
@@ -41,7 +45,7 @@ class Intents(NamedTuple):
     """What lies in the intent prefix."""
 
     keys: dict[str, Any]
-    batches: list[list[Any]]
+    batches: list[Descriptor]
     openings: list[OpeningIntent]
     leavings: list[LeavingIntent]
 
@@ -218,7 +222,7 @@ class Log:
     def attempt_batches(
         self,
         holder: Holder,
-        batches: Sequence[list[Any]],
+        batches: Sequence[Descriptor],
         intents: Intents = NO_INTENTS,
         fresh: bool = True,
         kind: str = "carrier",
@@ -268,10 +272,10 @@ class Log:
         incarnation = random_id()
         manifest = self._open(producer, incarnation)
         state = manifest.producers[producer]
-        holder = Holder(producer, state[STATE_EPOCH], incarnation)
+        holder = Holder(producer, state.epoch, incarnation)
         for attempt in range(4):
             try:
-                return Opening(holder, state[STATE_SEQ], self.read_resume_point(producer, state))
+                return Opening(holder, state.seq, self.read_resume_point(producer, state))
             except BatchWeaveError as error:
                 # The state moved on without us, or the head names another place for it.
                 if not is_error(error, "MISSING_OBJECT") or attempt == 3:
@@ -279,7 +283,7 @@ class Log:
                 newest = self.head.jump()
                 newer = newest.producers.get(producer)
                 if newer is None and (found := self._find_silent(newest, [producer]).get(producer)):
-                    newer = [*found.state[:STATE_LAST], {"table": found.table}, *found.state[5:]]
+                    newer = found.state._replace(last=found.table)
                 if newer is None or not holds(newer, holder.epoch, holder.incarnation):
                     raise fenced(holder, newer) from None
                 state = newer
@@ -294,8 +298,9 @@ class Log:
             wanted = [producer, *(opening.producer for opening in intents.openings)]
 
             def stage(draft: Draft, silent: dict[str, SilentFinding]) -> tuple[bool, Any]:
-                if draft.closed and draft.producers.get(producer, [0, None])[STATE_INCARNATION] != incarnation:
-                    raise closed(draft.end)  # before an epoch is spent on somebody who could only be told at the first batch
+                held = draft.producers.get(producer)
+                if draft.closed and (held is None or held.incarnation != incarnation):
+                    raise closed(draft.end)  # before an epoch is spent on a producer that could only be told at its first batch
                 done = stage_opening(draft, producer, incarnation, silent.get(producer))
                 if not done:
                     stage_intents(draft, self.spec, intents.batches, intents.openings, silent, intents.leavings)
@@ -308,7 +313,7 @@ class Log:
                 time.sleep(0.1 * random.random())
                 continue
             state = attempt.manifest.producers.get(producer)
-            before = state[STATE_EPOCH] if state else 0
+            before = state.epoch if state else 0
             if published != before and (state or not attempt.manifest.tables):
                 intent = OpeningIntent(producer, before, incarnation)
                 self.store.put(opening_intent_key(self.spec.uuid, intent), b"")
@@ -330,7 +335,7 @@ class Log:
             time.sleep(max(0.001, min(pause, until - time.monotonic())))
             manifest = self.head.jump()
             state = manifest.producers.get(producer)
-            if state and state[STATE_INCARNATION] == incarnation:
+            if state and state.incarnation == incarnation:
                 self.head.keep(manifest)
                 return manifest
             if time.monotonic() >= until:
@@ -351,26 +356,25 @@ class Log:
                 absent.discard(producer)
         return found
 
-    def _read_table(self, ref: list[Any]) -> dict[str, list[Any]]:
+    def _read_table(self, ref: Reference) -> dict[str, SilentProducer]:
         return self.index.read_object(self.store, self.spec.uuid, ref, decode_table)
 
-    def read_resume_point(self, producer: str, state: list[Any]) -> Any:
+    def read_resume_point(self, producer: str, state: ProducerState) -> Any:
         """The resume point of a producer state: in its last batch's footer, or in a table's copy. None: there is none."""
-        last = state[STATE_LAST]
-        if last == 0:
+        last = state.last
+        if last is None:
             return None
-        if isinstance(last, dict):
-            return self._read_table(last["table"]).get(producer, [None, None])[1]
-        base, attempt, extent, size, check = last[:5]
-        epoch, incarnation = last[5:] if len(last) == 7 else (state[STATE_EPOCH], state[STATE_INCARNATION])
-        key = batch_key([producer, epoch, incarnation, state[STATE_SEQ] - 1, base, attempt], extent)
+        if not isinstance(last, LastBatch):
+            silent = self._read_table(last).get(producer)
+            return silent.resume_point if silent else None
+        key = batch_key(Descriptor(producer, last.epoch, last.incarnation, state.seq - 1, last.base, last.attempt), last.extent)
         try:
-            return self._resume_point_in(key, size, check)
+            return self._resume_point_in(key, last.size, last.check)
         except BatchWeaveError as error:
             # Bytes can also be damaged on their way: one more read before the object is called corrupt.
             if not is_error(error, "CORRUPT"):
                 raise
-        return self._resume_point_in(key, size, check)
+        return self._resume_point_in(key, last.size, last.check)
 
     def _resume_point_in(self, key: str, size: int, check: int) -> Any:
         trailer = decode_trailer(self._range(key, size - TRAILER_BYTES, TRAILER_BYTES), key, self.spec.uuid)

@@ -7,8 +7,12 @@ from typing import Any, NamedTuple, Sequence
 
 from ..errors import BatchWeaveError, invalid
 from ..format.batch import ENTRY_BYTES, TRAILER_BYTES
-from ..format.keys import ATTEMPT, BASE, EPOCH, EXTENTS, INCARNATION, PRODUCER, SEQ, LeavingIntent, OpeningIntent, batch_stem, stride_of
-from ..format.manifest import STATE_AT, STATE_EPOCH, STATE_INCARNATION, STATE_LAST, STATE_LEFT, STATE_SEQ, Manifest, NamespaceSpec, has_left
+from ..format.descriptor import Descriptor
+from ..format.index_node import Reference
+from ..format.keys import LeavingIntent, OpeningIntent, batch_stem
+from ..format.manifest import Manifest, Mark
+from ..format.namespace_spec import NamespaceSpec
+from ..format.producer_state import LastBatch, ProducerState
 from .draft import Draft
 
 LANE_AHEAD_MAX = 64
@@ -29,28 +33,28 @@ class Holder(NamedTuple):
 class SilentFinding(NamedTuple):
     """A producer state found in a sealed table, the reference of that table, and whether it holds a resume point for it."""
 
-    state: list[Any]
-    table: list[Any]
+    state: ProducerState
+    table: Reference
     has_resume_point: bool
 
 
-def holds(state: list[Any] | None, epoch: int, incarnation: str) -> bool:
+def holds(state: ProducerState | None, epoch: int, incarnation: str) -> bool:
     """True when the state is held by this very incarnation."""
-    return state is not None and state[STATE_EPOCH] == epoch and state[STATE_INCARNATION] == incarnation
+    return state is not None and state.epoch == epoch and state.incarnation == incarnation
 
 
-def fenced(holder: Holder, state: list[Any] | None) -> BatchWeaveError:
+def fenced(holder: Holder, state: ProducerState | None) -> BatchWeaveError:
     """FENCED: somebody newer holds the producer id. Says nothing about pending batches."""
-    found = state[STATE_EPOCH] if state else "unknown"
+    found = state.epoch if state else "unknown"
     return BatchWeaveError(
         "FENCED",
         f"Producer {holder.producer} was opened again elsewhere (epoch {found}, this one holds {holder.epoch}). Stop this "
         "process; the new holder continues from the committed resume point.",
-        {"producer": holder.producer, "epoch": holder.epoch, "foundEpoch": state[STATE_EPOCH] if state else None},
+        {"producer": holder.producer, "epoch": holder.epoch, "foundEpoch": state.epoch if state else None},
     )
 
 
-def stage_batches(draft: Draft, spec: NamespaceSpec, holder: Holder, batches: Sequence[list[Any]]) -> list[str]:
+def stage_batches(draft: Draft, spec: NamespaceSpec, holder: Holder, batches: Sequence[Descriptor]) -> list[str]:
     """Stages uploaded batches in the order of seq, as far as possible: staged, in, expired, ahead or blocked."""
     state = draft.producers.get(holder.producer)
     if not holds(state, holder.epoch, holder.incarnation):
@@ -64,9 +68,9 @@ def stage_batches(draft: Draft, spec: NamespaceSpec, holder: Holder, batches: Se
     return verdicts
 
 
-def _blocked_verdict(draft: Draft, batch: list[Any]) -> str:
+def _blocked_verdict(draft: Draft, batch: Descriptor) -> str:
     """A reclaim passes a whole backlog at once: all of it must be uploaded again now, not each when it is its turn."""
-    return "expired" if batch[BASE] < draft.base.orphan_cutoff else "blocked"
+    return "expired" if batch.base < draft.base.orphan_cutoff else "blocked"
 
 
 def closed(end: int) -> BatchWeaveError:
@@ -78,59 +82,57 @@ def closed(end: int) -> BatchWeaveError:
     )
 
 
-def _stage_batch(draft: Draft, spec: NamespaceSpec, batch: list[Any]) -> str:
-    state = draft.producers[batch[PRODUCER]]
-    if batch[SEQ] < state[STATE_SEQ]:
+def _stage_batch(draft: Draft, spec: NamespaceSpec, batch: Descriptor) -> str:
+    state = draft.producers[batch.producer]
+    if batch.seq < state.seq:
         _assert_same_content(state, batch)
         # It was committed and waited, and whoever closed the log dropped it: its step will never be.
-        if batch[SEQ] >= seq_in_log(spec, draft, batch[PRODUCER], state[STATE_SEQ]):
+        if batch.seq >= seq_in_log(spec, draft, batch.producer, state.seq):
             raise closed(draft.end)
         return "in"
-    if batch[SEQ] > state[STATE_SEQ]:
+    if batch.seq > state.seq:
         raise BatchWeaveError(
             "SEQUENCE_CONFLICT",
-            f"Batch {batch_stem(batch)} leaves a gap: the next seq of {batch[PRODUCER]} is {state[STATE_SEQ]}. "
+            f"Batch {batch_stem(batch)} leaves a gap: the next seq of {batch.producer} is {state.seq}. "
             "Open the producer again.",
-            {"expected": state[STATE_SEQ], "found": batch[SEQ]},
+            {"expected": state.seq, "found": batch.seq},
         )
     # Nothing is concluded about a closed log before "in" was ruled out: the batch may have made it.
     if draft.closed:
         raise closed(draft.end)
-    if batch[BASE] < draft.base.orphan_cutoff:
+    if batch.base < draft.base.orphan_cutoff:
         return "expired"
     step = draft.end
     if spec.lanes is not None:
-        step = spec.first_own_step + batch[SEQ] * spec.lanes + lane_number(batch[PRODUCER], spec.lanes)
+        step = spec.first_own_step + batch.seq * spec.lanes + lane_number(batch.producer, spec.lanes)
     if step >= draft.end + (spec.lanes * LANE_AHEAD_MAX if spec.lanes is not None else 1):
         return "ahead"
     _place_batch(draft, step, batch)
-    number = len(batch[EXTENTS]) - 1
-    _, size, _, check = batch[EXTENTS][number]
-    last = [batch[BASE], batch[ATTEMPT], number, size, check]
-    new = [state[STATE_EPOCH], state[STATE_INCARNATION], batch[SEQ] + 1, draft.version, last, *state[5:]]
-    draft.producers[batch[PRODUCER]] = new
+    final = batch.extents[-1]
+    last = LastBatch(batch.base, batch.attempt, len(batch.extents) - 1, final.size, final.check, state.epoch, state.incarnation)
+    draft.producers[batch.producer] = state._replace(seq=batch.seq + 1, at=draft.version, last=last)
     return "staged"
 
 
-def _assert_same_content(state: list[Any], batch: list[Any]) -> None:
+def _assert_same_content(state: ProducerState, batch: Descriptor) -> None:
     """Within an incarnation a seq is bound to its bytes."""
-    last = state[STATE_LAST]
-    if not isinstance(last, list) or state[STATE_SEQ] - 1 != batch[SEQ]:
+    last = state.last
+    if not isinstance(last, LastBatch) or state.seq - 1 != batch.seq:
         return
-    if not holds(state, batch[EPOCH], batch[INCARNATION]):
+    if not holds(state, batch.epoch, batch.incarnation):
         return
-    check = batch[EXTENTS][-1][3]
-    if check == last[4]:
+    check = batch.extents[-1].check
+    if check == last.check:
         return
     raise BatchWeaveError(
         "SEQUENCE_CONFLICT",
-        f"Seq {batch[SEQ]} of {batch[PRODUCER]} is in the log with other content. A producer must build the same batch for "
+        f"Seq {batch.seq} of {batch.producer} is in the log with other content. A producer must build the same batch for "
         "the same seq; report this.",
-        {"seq": batch[SEQ], "expected": last[4], "found": check},
+        {"seq": batch.seq, "expected": last.check, "found": check},
     )
 
 
-def _place_batch(draft: Draft, step: int, batch: list[Any]) -> None:
+def _place_batch(draft: Draft, step: int, batch: Descriptor) -> None:
     if step != draft.end:
         draft.waiting[step] = batch
         return
@@ -172,42 +174,32 @@ def stage_return(draft: Draft, holder: Holder, silent: SilentFinding | None) -> 
         return False
     if not holds(silent.state, holder.epoch, holder.incarnation):
         return False
-    last = {"table": silent.table} if silent.has_resume_point else 0
-    draft.producers[holder.producer] = [*silent.state[:STATE_AT], draft.version, last, *silent.state[5:]]
+    last = silent.table if silent.has_resume_point else None
+    draft.producers[holder.producer] = silent.state._replace(at=draft.version, last=last)
     return True
 
 
 def stage_opening(draft: Draft, producer: str, incarnation: str, silent: SilentFinding | None) -> bool:
     """Opens a producer: the next epoch with a fresh incarnation. True: this incarnation already holds it."""
     inline = draft.producers.get(producer)
-    if inline and inline[STATE_INCARNATION] == incarnation:
+    if inline and inline.incarnation == incarnation:
         return True
-    before = inline or (silent.state if silent else None)
-    last: Any = 0
     if inline:
-        last = inline[STATE_LAST]
-        if isinstance(last, list) and len(last) == 5:
-            last = [*last, inline[STATE_EPOCH], inline[STATE_INCARNATION]]
-    elif silent and silent.has_resume_point:
-        last = {"table": silent.table}
-    draft.producers[producer] = [
-        (before[STATE_EPOCH] if before else 0) + 1,
-        incarnation,
-        before[STATE_SEQ] if before else 0,
-        draft.version,
-        last,
-        *([0, *before[STATE_LEFT + 1 :]] if before and len(before) > STATE_LEFT + 1 else []),
-    ]
+        before, last = inline, inline.last
+    elif silent:
+        before, last = silent.state, silent.table if silent.has_resume_point else None
+    else:
+        before, last = ProducerState(0, "", 0, 0), None
+    draft.producers[producer] = ProducerState(before.epoch + 1, incarnation, before.seq, draft.version, last, 0, before.rest)
     return False
 
 
 def stage_leaving(draft: Draft, holder: Holder) -> bool:
     """The holder closed its producer, and carries for nobody any more. False: it is written down already, or another holds the id."""
     state = draft.producers.get(holder.producer)
-    if state is None or not holds(state, holder.epoch, holder.incarnation) or has_left(state):
+    if state is None or not holds(state, holder.epoch, holder.incarnation) or state.has_left:
         return False
-    rest = state[STATE_LEFT + 1 :]
-    draft.producers[holder.producer] = [*state[:STATE_AT], draft.version, state[STATE_LAST], holder.epoch, *rest]
+    draft.producers[holder.producer] = state._replace(at=draft.version, left=holder.epoch)
     return True
 
 
@@ -230,18 +222,18 @@ def stage_closing(draft: Draft, drop_waiting: bool = False) -> bool:
 def stage_intents(
     draft: Draft,
     spec: NamespaceSpec,
-    batches: Sequence[list[Any]],
+    batches: Sequence[Descriptor],
     openings: Sequence[OpeningIntent],
     silent: dict[str, SilentFinding],
     leavings: Sequence[LeavingIntent] = (),
 ) -> int:
     """Stages what may be carried for others; gives how much. Whatever does not fit is its owner's business."""
     carried = sum(_stage_opening_intent(draft, opening, silent.get(opening.producer)) for opening in openings)
-    owners: dict[tuple[str, int, str], list[list[Any]]] = {}
+    owners: dict[tuple[str, int, str], list[Descriptor]] = {}
     for batch in batches:
-        owners.setdefault((batch[PRODUCER], batch[EPOCH], batch[INCARNATION]), []).append(batch)
+        owners.setdefault((batch.producer, batch.epoch, batch.incarnation), []).append(batch)
     for owner, own in owners.items():
-        own.sort(key=lambda b: (b[SEQ], -b[ATTEMPT]))
+        own.sort(key=lambda b: (b.seq, -b.attempt))
         carried += _stage_carried(draft, spec, Holder(*owner), own)
     carried += sum(stage_leaving(draft, Holder(*leaving)) for leaving in leavings)
     return carried
@@ -256,23 +248,23 @@ def _stage_opening_intent(draft: Draft, opening: OpeningIntent, found: SilentFin
     elif found is None and draft.tables:
         return False
     before = inline or (found.state if found else None)
-    if (before[STATE_EPOCH] if before else 0) != opening.before or draft.closed:
+    if (before.epoch if before else 0) != opening.before or draft.closed:
         return False
     return not stage_opening(draft, opening.producer, opening.incarnation, found)
 
 
-def _stage_carried(draft: Draft, spec: NamespaceSpec, holder: Holder, batches: list[list[Any]]) -> int:
+def _stage_carried(draft: Draft, spec: NamespaceSpec, holder: Holder, batches: list[Descriptor]) -> int:
     state = draft.producers.get(holder.producer)
     # Epoch and incarnation must match the base: a zombie's upload is never carried past its successor.
     if not holds(state, holder.epoch, holder.incarnation) or draft.closed or state is None:
         return 0
     carried = 0
-    seq = state[STATE_SEQ]
+    seq = state.seq
     for batch in batches:
-        if batch[SEQ] < seq:
+        if batch.seq < seq:
             continue
         # A gap: its intent is late or lost. Carrying on would break the sequence.
-        if batch[SEQ] > seq or not _is_well_formed(batch, spec):
+        if batch.seq > seq or not _is_well_formed(batch, spec):
             break
         try:
             if stage_batches(draft, spec, holder, [batch])[0] != "staged":
@@ -284,38 +276,38 @@ def _stage_carried(draft: Draft, spec: NamespaceSpec, holder: Holder, batches: l
     return carried
 
 
-def _is_well_formed(batch: list[Any], spec: NamespaceSpec) -> bool:
+def _is_well_formed(batch: Descriptor, spec: NamespaceSpec) -> bool:
     """What can be checked of a descriptor without reading the object."""
-    cells = sum(extent[0] for extent in batch[EXTENTS])
+    cells = sum(extent.cells for extent in batch.extents)
     return cells == spec.rows * spec.chunks and all(
-        size == table + n * ENTRY_BYTES + TRAILER_BYTES and n * (stride_of(batch) or 0) <= table
-        for n, size, table, _ in batch[EXTENTS]
+        size == table + n * ENTRY_BYTES + TRAILER_BYTES and n * (batch.stride or 0) <= table
+        for n, size, table, _ in batch.extents
     )
 
 
-def is_spent(intent: list[list[Any]] | OpeningIntent | LeavingIntent, producers: dict[str, list[Any]]) -> bool:
+def is_spent(intent: list[Descriptor] | OpeningIntent | LeavingIntent, producers: dict[str, ProducerState]) -> bool:
     """An intent that a verified state has made useless."""
     if isinstance(intent, OpeningIntent):
         state = producers.get(intent.producer)
-        return state is not None and state[STATE_EPOCH] > intent.before
+        return state is not None and state.epoch > intent.before
     if isinstance(intent, LeavingIntent):
         state = producers.get(intent.producer)
-        return state is not None and (state[STATE_EPOCH] > intent.epoch or has_left(state))
+        return state is not None and (state.epoch > intent.epoch or state.has_left)
     last = intent[-1]
-    state = producers.get(last[PRODUCER])
+    state = producers.get(last.producer)
     if state is None:
         return False
-    is_mine = holds(state, last[EPOCH], last[INCARNATION])
-    return state[STATE_EPOCH] > last[EPOCH] or (is_mine and last[SEQ] < state[STATE_SEQ])
+    is_mine = holds(state, last.epoch, last.incarnation)
+    return state.epoch > last.epoch or (is_mine and last.seq < state.seq)
 
 
 # Checkpoints: registered once per group, released once, never resurrected.
 
 
-def newest_first(live: dict[str, list[int]]) -> list[tuple[str, list[int]]]:
+def newest_first(live: dict[str, Mark]) -> list[tuple[str, Mark]]:
     """Checkpoints of a group, the one registered last first; after a rollback that is not the one furthest on."""
-    by_id = sorted(live.items(), key=lambda item: item[0], reverse=True)
-    return sorted(by_id, key=lambda item: (-item[1][2], -item[1][0]))
+    by_id = sorted(live, reverse=True)
+    return [(id, live[id]) for id in sorted(by_id, key=lambda id: (-live[id].version, -live[id].row))]
 
 
 def stage_checkpoint(
@@ -323,16 +315,16 @@ def stage_checkpoint(
 ) -> bool:
     """Registers a checkpoint. True: it is there already, with this very cursor."""
     found = draft.checkpoints.get(group, {"live": {}, "released": []})
-    present = found["live"].get(id)
+    present: Mark | None = found["live"].get(id)
     if present:
-        if present[:2] == [row, iteration]:
+        if (present.row, present.iteration) == (row, iteration):
             return True
         raise BatchWeaveError(
             "CHECKPOINT_CONFLICT",
-            f"Checkpoint {id} of group {group} is live at row {present[0]}, iteration {present[1]}, not at row {row}, "
+            f"Checkpoint {id} of group {group} is live at row {present.row}, iteration {present.iteration}, not at row {row}, "
             f"iteration {iteration}. All ranks must pass the same cursor; a run that took another path needs another id, "
             "or must release this one.",
-            {"group": group, "id": id, "found": present[:2], "wanted": [row, iteration]},
+            {"group": group, "id": id, "found": [present.row, present.iteration], "wanted": [row, iteration]},
         )
     if id in found["released"]:
         raise BatchWeaveError(
@@ -341,7 +333,7 @@ def stage_checkpoint(
             {"group": group, "id": id},
         )
     _assert_row(draft, rows, group, id, row)
-    live = {**found["live"], id: [row, iteration, draft.version]}
+    live = {**found["live"], id: Mark(row, iteration, draft.version)}
     _make_room(draft, group)
     dropped = [name for name, _ in newest_first(live)[keep_last:]] if keep_last is not None else []
     draft.checkpoints[group] = _with_released({**found, "live": live}, dropped)

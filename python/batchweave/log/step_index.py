@@ -7,8 +7,11 @@ from typing import Any, Callable, NamedTuple, TypeVar
 from ..errors import BatchWeaveError, corrupt
 from ..flow.once import Once
 from ..format.checksum import crc32
-from ..format.keys import EXTENTS, index_key, life_folder
-from ..format.manifest import FANOUT, Manifest, NamespaceSpec, decode_node, decode_root, decode_segment, origin_of, steps_per_node
+from ..format.descriptor import Descriptor
+from ..format.index_node import FANOUT, Level, Reference, Run, decode_node, decode_root, decode_segment, steps_per_node
+from ..format.keys import index_key, life_folder
+from ..format.manifest import Manifest
+from ..format.namespace_spec import NamespaceSpec, Origin
 from ..store.object_store import Store
 from ..store.prefix import life_store
 
@@ -20,7 +23,7 @@ _CACHED_MAX = 64
 class BatchPlace(NamedTuple):
     """Where a batch's objects are: this namespace's store, or an ancestor's."""
 
-    descriptor: list[Any]
+    descriptor: Descriptor
     store: Store
     namespace: str
 
@@ -35,36 +38,36 @@ class StepIndex:
         self._cache: Once[Any] = Once(_CACHED_MAX)
         self._origins: dict[int, Store] = {}
         self._lock = threading.Lock()
-        self._run: dict[str, Any] = {"start": 0, "batches": []}
+        self._run = Run(0, [])
 
     def locate(self, manifest: Manifest, step: int) -> BatchPlace:
         """The batch at `step`, which must be in [trim, end) of the verified manifest."""
         if not manifest.trim <= step < manifest.end:
             raise _outside(manifest, step)
         place = self._find(manifest, step)
-        if not place.descriptor[EXTENTS]:
+        if not place.descriptor.extents:
             # Only a step that was trimmed before its fork was made has no objects.
             raise corrupt(self._store.uri, f"step {step} is promised, and no batch is there", step=step)
         return place
 
     def _find(self, manifest: Manifest, step: int) -> BatchPlace:
         tail = manifest.tail
-        if step >= tail["start"]:
-            return self._place(tail["batches"][step - tail["start"]])
+        if step >= tail.start:
+            return self._place(tail.batches[step - tail.start])
         if self._spec.fork is None:
             # The batch of a step never changes, so the segment used last answers for all its steps, whatever the manifest.
             run = self._run
-            if not 0 <= step - run["start"] < len(run["batches"]):
+            if not run.start <= step < run.end:
                 run = self._run = self._find_run(self._store, self._spec.uuid, manifest.index, step)
-            return self._place(run["batches"][step - run["start"]])
-        for number, origin in enumerate(self._spec.fork.get("origins", [])):
-            for at, count, start in origin["ranges"]:
+            return self._place(run.batches[step - run.start])
+        for number, origin in enumerate(self._spec.fork.origins):
+            for at, count, start in origin.ranges:
                 if at <= step < at + count:
                     return self._locate_inherited(number, start + step - at)
         return self._place(self._descend(self._store, self._spec.uuid, manifest.index, step))
 
     def read_object(
-        self, store: Store, namespace: str, ref: list[Any], decode: Callable[[bytes, str, str], T]
+        self, store: Store, namespace: str, ref: Reference, decode: Callable[[bytes, str, str], T]
     ) -> T:
         """Reads and checks an index object of this namespace or an ancestor."""
         key = index_key(ref)
@@ -78,23 +81,22 @@ class StepIndex:
                     "again; otherwise restore it.",
                     {"key": key},
                 )
-            if crc32(data) != ref[3]:
+            if crc32(data) != ref.check:
                 raise BatchWeaveError(
                     "CORRUPT",
                     f"{key} does not match the reference to it. Restore it from a replica or a backup.",
-                    {"key": key, "expected": ref[3], "found": crc32(data)},
+                    {"key": key, "expected": ref.check, "found": crc32(data)},
                 )
             return decode(data, key, namespace), 1
 
         found: T = self._cache.get(f"{namespace}/{key}", load)
         return found
 
-    def _descend(self, store: Store, namespace: str, levels: list[Any], step: int) -> list[Any]:
+    def _descend(self, store: Store, namespace: str, levels: list[Level], step: int) -> Descriptor:
         run = self._find_run(store, namespace, levels, step)
-        found: list[Any] = run["batches"][step - run["start"]]
-        return found
+        return run.batches[step - run.start]
 
-    def _find_run(self, store: Store, namespace: str, levels: list[Any], step: int) -> dict[str, Any]:
+    def _find_run(self, store: Store, namespace: str, levels: list[Level], step: int) -> Run:
         """The segment that holds the step."""
         for level, (start, refs) in enumerate(levels):
             position = step // steps_per_node(level) - start
@@ -103,12 +105,12 @@ class StepIndex:
                 if not ref:
                     break
                 node = self.read_object(store, namespace, ref, decode_node)
-                expected = node["level"] == below and node["start"] == step - step % steps_per_node(below)
+                expected = node.level == below and node.start == step - step % steps_per_node(below)
                 _assert_place(ref, expected, step)
-                ref = node["refs"][step // steps_per_node(below - 1) % FANOUT]
+                ref = node.refs[step // steps_per_node(below - 1) % FANOUT]
             if ref:
                 run = self.read_object(store, namespace, ref, decode_segment)
-                _assert_place(ref, run["start"] == step - step % FANOUT, step)
+                _assert_place(ref, run.start == step - step % FANOUT, step)
                 return run
         raise BatchWeaveError(
             "CORRUPT", f"Step {step} is in no index object of {store.uri}. Run `batchweave verify`.", {"step": step}
@@ -116,33 +118,31 @@ class StepIndex:
 
     def _locate_inherited(self, number: int, step: int) -> BatchPlace:
         origin, store = self._origin(number)
-        root = self.read_object(store, origin["uuid"], origin["root"], decode_root)
-        tail = root["tail"]
-        if step >= tail["start"]:
-            if step - tail["start"] >= len(tail["batches"]):
-                raise corrupt(index_key(origin["root"]), f"it does not reach step {step}")
-            descriptor = tail["batches"][step - tail["start"]]
+        root = self.read_object(store, origin.uuid, origin.root, decode_root)
+        tail = root.tail
+        if step >= tail.start:
+            if step >= tail.end:
+                raise corrupt(index_key(origin.root), f"it does not reach step {step}")
+            descriptor = tail.batches[step - tail.start]
         else:
-            descriptor = self._descend(store, origin["uuid"], root["index"], step)
-        inner = origin_of(descriptor)
+            descriptor = self._descend(store, origin.uuid, root.levels, step)
+        inner = descriptor.origin
         if inner is None:
-            return BatchPlace(descriptor, store, origin["uuid"])
+            return BatchPlace(descriptor, store, origin.uuid)
         # The ancestor is a fork itself and inherited this batch: its numbers are not ours.
-        via = origin.get("via", [])
-        return self._place_at(descriptor, via[inner] if inner < len(via) else -1)
+        return self._place_at(descriptor, origin.via[inner] if inner < len(origin.via) else -1)
 
-    def _place(self, descriptor: list[Any]) -> BatchPlace:
-        number = origin_of(descriptor)
-        if number is None:
+    def _place(self, descriptor: Descriptor) -> BatchPlace:
+        if descriptor.origin is None:
             return BatchPlace(descriptor, self._store, self._spec.uuid)
-        return self._place_at(descriptor, number)
+        return self._place_at(descriptor, descriptor.origin)
 
-    def _place_at(self, descriptor: list[Any], number: int) -> BatchPlace:
+    def _place_at(self, descriptor: Descriptor, number: int) -> BatchPlace:
         origin, store = self._origin(number)
-        return BatchPlace(descriptor, store, origin["uuid"])
+        return BatchPlace(descriptor, store, origin.uuid)
 
-    def _origin(self, number: int) -> tuple[dict[str, Any], Store]:
-        origins = (self._spec.fork or {}).get("origins", [])
+    def _origin(self, number: int) -> tuple[Origin, Store]:
+        origins = self._spec.fork.origins if self._spec.fork else []
         if not 0 <= number < len(origins):
             raise BatchWeaveError(
                 "CORRUPT",
@@ -152,12 +152,12 @@ class StepIndex:
         origin = origins[number]
         with self._lock:
             if number not in self._origins:
-                folder = life_folder(origin.get("format", 1), origin["uuid"])
-                self._origins[number] = life_store(self._open_origin(origin["uri"]), folder)
+                folder = life_folder(origin.format, origin.uuid)
+                self._origins[number] = life_store(self._open_origin(origin.uri), folder)
             return origin, self._origins[number]
 
 
-def _assert_place(ref: list[Any], is_expected: bool, step: int) -> None:
+def _assert_place(ref: Reference, is_expected: bool, step: int) -> None:
     """A reference that leads to another part of the index must not give another step's batch."""
     if not is_expected:
         raise corrupt(index_key(ref), f"it does not cover step {step}, for which the index names it")

@@ -8,10 +8,11 @@ from typing import Any, Callable, Sequence
 
 from ..errors import BatchWeaveError, invalid
 from ..flow.threads import JOIN_S, Pool, join_threads, stop_at_exit
-from ..format.batch import EXTENTS_MAX, SLICE_BYTES_MAX, encode_extent
-from ..format.keys import SEQ, batch_key
+from ..format.batch import SLICE_BYTES_MAX, encode_extent
+from ..format.descriptor import EXTENTS_MAX, BatchName, Descriptor, Extent
+from ..format.keys import batch_key
 from ..format.lineage import encode_lineage
-from ..format.manifest import STATE_SEQ, Manifest
+from ..format.manifest import Manifest
 from ..format.seal import stride_for
 from ..lifecycle.checkpoints import LagGate
 from ..log.log import Log, Opening
@@ -60,10 +61,10 @@ class _Entry:
         self.metadata = metadata
         self.lineage = lineage
         self.bytes = sum(len(s) for s in slices)
-        self.extents: list[tuple[list[Any], list[int]]] = []
+        self.extents: list[tuple[list[Any], Extent]] = []
         self.stride: int | None = None
         self.attempt = 0
-        self.descriptor: list[Any] | None = None
+        self.descriptor: Descriptor | None = None
 
 
 class Producer:
@@ -237,12 +238,10 @@ class Producer:
             if not entry.extents:
                 entry.extents = self._encode(entry)
             known = self._log.head.known
-            descriptor = [
-                self.id, self.epoch, self._holder.incarnation, entry.ticket.seq, known.version if known else 0,
-                entry.attempt, [extent for _, extent in entry.extents],
-            ]
-            if entry.stride is not None:
-                descriptor += [-1, entry.stride]
+            descriptor = Descriptor(
+                *self._holder, entry.ticket.seq, known.version if known else 0, entry.attempt,
+                tuple(extent for _, extent in entry.extents), stride=entry.stride,
+            )
             entry.attempt += 1
             for number, (body, _) in enumerate(entry.extents):
                 self._log.store.put(batch_key(descriptor, number), body)
@@ -252,7 +251,7 @@ class Producer:
         except BaseException as error:
             self._fail(error)
 
-    def _encode(self, entry: _Entry) -> list[tuple[list[Any], list[int]]]:
+    def _encode(self, entry: _Entry) -> list[tuple[list[Any], Extent]]:
         runs: list[list[Any]] = [[]]
         size = 0
         for piece in entry.slices:
@@ -263,7 +262,7 @@ class Producer:
             size += len(piece)
         if len(runs) > EXTENTS_MAX:
             raise BatchWeaveError("LIMIT", f"A batch can have {EXTENTS_MAX} extents. Raise extent_bytes_max.", {})
-        name = [self.id, self.epoch, self._holder.incarnation, entry.ticket.seq]
+        name = BatchName(*self._holder, entry.ticket.seq)
         # Readers of format 1 do not know sealed slices.
         entry.stride = stride_for(entry.slices, SLICE_BYTES_MAX) if self._log.spec.format > 1 else None
         is_sealed = entry.stride is not None
@@ -283,10 +282,10 @@ class Producer:
         except BaseException as error:
             self._fail(error)
 
-    def _upload_again(self, expired: list[list[Any]]) -> None:
+    def _upload_again(self, expired: list[Descriptor]) -> None:
         for descriptor in expired:
             with self._changed:
-                entry = self._entries.get(descriptor[SEQ])
+                entry = self._entries.get(descriptor.seq)
                 if entry is None or entry.descriptor is not descriptor:
                     continue
                 entry.descriptor = None
@@ -298,7 +297,7 @@ class Producer:
         if state is None or not holds(state, self.epoch, self._holder.incarnation):
             return
         # What a closing dropped is not acknowledged: staging refuses it as CLOSED.
-        next_seq = seq_in_log(self._log.spec, manifest, self.id, state[STATE_SEQ])
+        next_seq = seq_in_log(self._log.spec, manifest, self.id, state.seq)
         with self._changed:
             if not any(seq < next_seq for seq in self._entries):
                 return
@@ -350,7 +349,7 @@ class _Outbox:
     def is_ended(self) -> bool:
         return self._producer._is_closed
 
-    def pending(self) -> list[list[Any]]:
+    def pending(self) -> list[Descriptor]:
         ready = []
         for entry in self._producer._entries.values():
             if entry.descriptor is None:
@@ -375,5 +374,5 @@ class _Outbox:
     def settle(self, manifest: Manifest) -> None:
         self._producer._settle(manifest)
 
-    def expire(self, batches: list[list[Any]]) -> None:
+    def expire(self, batches: list[Descriptor]) -> None:
         self._producer._upload_again(batches)

@@ -7,8 +7,9 @@ import threading
 import time
 from typing import Any, Callable, Protocol
 
-from ..format.keys import ATTEMPT, BASE, PRODUCER, SEQ, LeavingIntent, batch_intents, leaving_intent_key
-from ..format.manifest import STATE_SEQ, Manifest
+from ..format.descriptor import Descriptor
+from ..format.keys import LeavingIntent, batch_intents, leaving_intent_key
+from ..format.manifest import Manifest
 from ..log.log import NO_INTENTS, Log
 from ..log.stage import Holder, is_spent
 from .pace import CarrierRhythm, CycleTime, Pace, pace_of, spread
@@ -30,7 +31,7 @@ class Outbox(Protocol):
     def is_ended(self) -> bool:
         """The producer was stopped, or failed."""
 
-    def pending(self) -> list[list[Any]]:
+    def pending(self) -> list[Descriptor]:
         """Uploaded batches not yet seen committed, contiguous from the first such seq."""
 
     def is_waiting(self) -> bool:
@@ -45,12 +46,12 @@ class Outbox(Protocol):
     def settle(self, manifest: Manifest) -> None:
         """A verified manifest: batches that its producer state has are acknowledged."""
 
-    def expire(self, batches: list[list[Any]]) -> None:
+    def expire(self, batches: list[Descriptor]) -> None:
         """Uploads that fell behind the orphan cutoff must be made again under a new name."""
 
 
-def _name(batch: list[Any]) -> tuple[int, int]:
-    return batch[SEQ], batch[ATTEMPT]
+def _name(batch: Descriptor) -> tuple[int, int]:
+    return batch.seq, batch.attempt
 
 
 class Publisher:
@@ -153,7 +154,7 @@ class Publisher:
 
             self._rest(min(announce_at, look_at) - now, is_changed)
 
-    def _announce(self, fresh: list[list[Any]]) -> None:
+    def _announce(self, fresh: list[Descriptor]) -> None:
         log = self._log
         self._announced_at = time.monotonic()
         keys, all_named = batch_intents(log.spec.uuid, fresh)
@@ -165,7 +166,7 @@ class Publisher:
         # Too many extents for a name: its owner commits it.
         self.is_carrying = not all_named
 
-    def _look_at(self, oldest: list[Any], pace: Pace, is_awaited: bool, now: float) -> float:
+    def _look_at(self, oldest: Descriptor, pace: Pace, is_awaited: bool, now: float) -> float:
         take_over_at = math.inf if self._take_over_at is None else self._take_over_at
         if take_over_at < math.inf and not is_awaited:
             return take_over_at
@@ -203,22 +204,22 @@ class Publisher:
                 self._carrier_seen_at = self._looked_at
             self._rhythm.see(manifest.version, manifest.commit["time"] / 1e3)
         # Below the cutoff nobody stages anything any more: all of these must be uploaded again, whoever carries.
-        expired = [batch for batch in left if batch[BASE] < manifest.orphan_cutoff]
+        expired = [batch for batch in left if batch.base < manifest.orphan_cutoff]
         if expired:
             outbox.expire(expired)
         self._step_up(bool(left) and self._must_commit(left[0], manifest, begun, pace, is_awaited), manifest.active_producers, pace)
         names = {_name(batch) for batch in left}
         self._announced = {name: at for name, at in self._announced.items() if name in names}
 
-    def _read_head(self, waited_for: list[Any], pace: Pace) -> Manifest:
+    def _read_head(self, waited_for: Descriptor, pace: Pace) -> Manifest:
         """Far behind, a listing finds the head; one or two versions behind, the next name does."""
         head = self._log.head
         if time.monotonic() - self._looked_at > _WALKED_VERSIONS_MAX * self._rhythm.interval(pace):
             return head.jump()
 
         def is_in(manifest: Manifest) -> bool:
-            state = manifest.producers.get(waited_for[PRODUCER])
-            return state is not None and state[STATE_SEQ] > waited_for[SEQ]
+            state = manifest.producers.get(waited_for.producer)
+            return state is not None and state.seq > waited_for.seq
 
         return head.walk(is_in, _WALKED_VERSIONS_MAX)
 
@@ -226,7 +227,7 @@ class Publisher:
         """A carrier committed lately, by its clock: a wrong one makes this follower compete too early or too late, no more."""
         return manifest.is_carriers and abs(time.time() - manifest.commit["time"] / 1e3) < 2 * pace.patience
 
-    def _must_commit(self, oldest: list[Any], seen: Manifest, now: float, pace: Pace, is_awaited: bool) -> bool:
+    def _must_commit(self, oldest: Descriptor, seen: Manifest, now: float, pace: Pace, is_awaited: bool) -> bool:
         """Not carried although there was time for it: nobody carries, or this batch cannot be carried, and its owner commits."""
         announced_at = self._announced.get(_name(oldest))
         if announced_at is None:
@@ -292,11 +293,11 @@ class Publisher:
         wait = math.inf if is_idle else begun + self._cycles.interval(pace, alone, self._idle_cycles) - time.monotonic()
         if "ahead" in verdicts:
             wait = 0.05
-        last = own[-1][SEQ] if own else -1
+        last = own[-1].seq if own else -1
 
         def is_new() -> bool:
             pending = outbox.pending()
-            if not pending or pending[-1][SEQ] <= last:
+            if not pending or pending[-1].seq <= last:
                 return False
             # Somebody waits for room, or for all of it: a commit for every upload would only slow the uploads down.
             is_due = outbox.is_all_uploaded() or time.monotonic() - begun > pace.interval_min
