@@ -19,6 +19,7 @@ from batchweave import BatchWeaveError, create_namespace, open_namespace
 from batchweave.store import file_store as file_store_module
 from batchweave.store.file_store import FileStore
 from batchweave.store.object_store import RetryingStore
+from small_world import World, Writer, announce
 
 _sync = file_store_module._fsync_directory
 
@@ -216,3 +217,26 @@ class Syncs(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main()
+
+    def test_a_manifest_names_no_marker_that_its_writer_has_not_synced_yet(self) -> None:
+        create_namespace(self.root.as_uri(), rows=1)
+        log = open_namespace(self.root.as_uri()).log
+        writer = Writer(log, "p").write(4)
+        announce(log, 2)
+        self.assertEqual(log.head.boundary.look(), 2)
+        writer.write(1)
+        self.assertEqual(log.head.newest().boundary_hint, 0, "it was seen, and not synced by us")
+        world = World()
+        announce(Writer(world.log, "p").write(4).log, 2)
+        world.log.head.boundary.look()
+        Writer(world.log, "q").write(1)
+        self.assertEqual(world.log.head.newest().boundary_hint, 1, "in memory whatever can be read stays")
+
+    def test_a_marker_that_a_manifest_names_may_be_named_again(self) -> None:
+        create_namespace(self.root.as_uri(), rows=1)
+        log = open_namespace(self.root.as_uri()).log
+        Writer(log, "p").write(4)
+        announce(log, 2)
+        log.head.boundary.jump(1)
+        Writer(log, "q").write(1)
+        self.assertEqual(log.head.newest().boundary_hint, 1)

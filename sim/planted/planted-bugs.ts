@@ -1,6 +1,7 @@
 /** The planted bugs: one safety rule taken out at a time. Texts are the compiled code's, so `plant` notices when it moves on. */
 import { deepBugs } from "./deep-bugs.js";
 import type { PlantedBug } from "./planted.js";
+import { powerBugs } from "./power-bugs.js";
 
 /** A bug of a single edit. */
 function bug(name: string, hazard: number | string, file: string, find: string, replace: string): PlantedBug {
@@ -435,6 +436,7 @@ export const plantedBugs: readonly PlantedBug[] = [
   ...forking,
   ...deleting,
   ...deepBugs,
+  ...powerBugs,
 ];
 
 /** Bugs in the toy log: they show that planting works, whatever the product looks like. */

@@ -2,6 +2,7 @@
 import { batchPrefix } from "../../src/format/index.js";
 import { chainCast } from "../actors/chain-cast.js";
 import { livesCast } from "../actors/lives-cast.js";
+import { powerCast } from "../actors/power-cast.js";
 import { weaveCast } from "../actors/weave-cast.js";
 import type { BuildShape } from "../planted/build-shape.js";
 import type { SimStoreOptions } from "../store/sim-store.js";
@@ -64,6 +65,7 @@ export interface Scenario {
 export const castBuilders: Readonly<Record<string, CastBuilder>> = {
   chain: chainCast,
   lives: livesCast,
+  power: powerCast,
   weave: weaveCast,
 };
 
@@ -256,6 +258,39 @@ const deep = {
   ],
 } satisfies Scenario;
 
+/** A file store on a machine that loses its power. Small sizes again, so that what a cut takes has an index, nodes and many pages. */
+const power = {
+  name: "power",
+  about: "a file store whose power goes: names that nobody synced vanish, and all that was told must stay",
+  cast: "power",
+  shape: deep.shape,
+  latency: "wide",
+  store: { isDisk: true, inParts: (key) => key.includes(batchPrefix) },
+  timeoutMs: 4000,
+  faults: {
+    calls: {
+      // Between a name and its sync: an error, a process that died, one that waits.
+      responseLost: { create: 0.04, put: 0.02 },
+      errorAfterApply: { create: 0.03, put: 0.02, delete: 0.02 },
+      crashAfterApply: { create: 0.02, put: 0.005, delete: 0.01 },
+      crashBeforeSend: { create: 0.005, put: 0.005 },
+      slow: { create: 0.02, put: 0.01 },
+    },
+  },
+  processFaults: [
+    { kind: "power", meanGapMs: 3000 },
+    { kind: "pause", meanGapMs: 4000, durationMs: [200, 4000] },
+    { kind: "crash", meanGapMs: 6000 },
+  ],
+  faultMs: 60_000,
+  liveMs: 600_000,
+  leastPerSeed: { calls: 1500, acknowledged: 60, power: 5 },
+  mustHappen: [
+    ..."power pause crash responseLost errorAfterApply crashAfterApply crashBeforeSend slow".split(" "),
+    ..."inspections unsyncedNames lostVersions checkpoints shares reclaims unknownCreates".split(" "),
+  ],
+} satisfies Scenario;
+
 /** Every scenario by name. */
 export const scenarios: ReadonlyMap<string, Scenario> = new Map(
   [
@@ -314,6 +349,7 @@ export const scenarios: ReadonlyMap<string, Scenario> = new Map(
       settings: { ...chaos.settings, cadences: ["cooperative"] },
     },
     deep,
+    power,
     ...hazardScenarios,
   ].map((scenario) => [scenario.name, scenario]),
 );

@@ -2,7 +2,7 @@
 import { BatchWeaveError } from "../../src/errors.js";
 import type { CreateOutcome, ListPage } from "../../src/store/index.js";
 import type { Abortable } from "../world/aborts.js";
-import { type CallKind, callKinds } from "../world/call-kind.js";
+import { type CallKind, callKinds, isWrite } from "../world/call-kind.js";
 import type { CallFault } from "../world/faults.js";
 import { ProcessEvent } from "../world/process-event.js";
 import { hashString } from "../world/random.js";
@@ -43,6 +43,8 @@ export interface CallArguments {
   /** Bytes of a range, keys of a page. */
   readonly length?: number | undefined;
   readonly startAfter?: string | undefined;
+  /** Nothing depends on it: it is not synced. */
+  readonly hint?: boolean | undefined;
 }
 
 /** A request. The same object is scheduled for each of its stages. */
@@ -67,6 +69,7 @@ export class SimCall extends ProcessEvent implements Abortable {
   #deadlineMs = 0;
   #timeout: CallTimeout | undefined;
   #upload: Upload | undefined;
+  readonly #cuts: number;
   readonly #fingerprint: number;
 
   constructor(client: SimClient, what: CallArguments, index: number, fault: CallFault | undefined) {
@@ -76,6 +79,7 @@ export class SimCall extends ProcessEvent implements Abortable {
     this.kindNumber = callKinds.indexOf(what.kind);
     this.index = index;
     this.fault = fault;
+    this.#cuts = client.store.cuts;
     this.#fingerprint = hashString(what.key, client.process.number) ^ (what.object?.size ?? 0);
   }
 
@@ -123,6 +127,8 @@ export class SimCall extends ProcessEvent implements Abortable {
   }
 
   override fire(): void {
+    // Whoever sent it went with the power, and so did it.
+    if (this.#cuts !== this.client.store.cuts) return;
     switch (this.#stage) {
       case sending:
         if (this.process.accepts(this)) this.send();
@@ -160,6 +166,9 @@ export class SimCall extends ProcessEvent implements Abortable {
     if (this.signal !== undefined) this.process.world.aborts.remove(this.signal, this);
     client.release();
     this.process.world.settle();
+    // A file store has synced before it answers.
+    if (verdict === "ok" && isWrite(what.kind) && !what.hint)
+      for (const key of what.keys ?? [what.key]) client.store.sync(key);
     if (verdict === "ok") this.caller?.resolve(this.#value);
     // Whatever is not a plain answer leaves it open whether a conditional create took effect, unless it was never sent.
     else if (what.kind === "create" && verdict !== "refused" && verdict !== "full") {

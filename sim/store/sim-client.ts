@@ -9,6 +9,7 @@ import {
   type ListOptions,
   type ListPage,
   type ObjectStore,
+  type WriteOptions,
 } from "../../src/store/index.js";
 import type { FaultInjector } from "../world/faults.js";
 import type { LatencyModel } from "../world/latency.js";
@@ -81,6 +82,8 @@ export class SimClient implements ObjectStore {
   #receiveFreeMs = 0;
   /** Only of a store that takes objects in parts. */
   readonly abortUploads?: NonNullable<ObjectStore["abortUploads"]>;
+  /** Only of a disk. */
+  readonly sync?: NonNullable<ObjectStore["sync"]>;
 
   constructor(process: SimProcess, options: SimClientOptions) {
     this.process = process;
@@ -94,13 +97,14 @@ export class SimClient implements ObjectStore {
     this.latencyRng = process.world.rng(`latency/${process.label}`);
     this.#faultRng = process.world.rng(`faults/${process.label}`);
     if (options.store.hasUploads) this.abortUploads = (prefix, _, call) => this.#abortUploads(prefix, call);
+    if (options.store.isDisk) this.sync = (key, call) => this.#sync(key, call);
   }
 
   create(key: string, body: Body, options?: CallOptions): Promise<CreateOutcome> {
     return this.#write("create", key, body, options);
   }
 
-  put(key: string, body: Body, options?: CallOptions): Promise<void> {
+  put(key: string, body: Body, options?: WriteOptions): Promise<void> {
     return this.#write("put", key, body, options);
   }
 
@@ -117,8 +121,14 @@ export class SimClient implements ObjectStore {
     return this.#call({ kind: "list", key: prefix, startAfter: options?.startAfter, length }, options);
   }
 
-  delete(keys: readonly string[], options?: CallOptions): Promise<void> {
-    return this.#call({ kind: "delete", key: keys[0] ?? "", keys: [...keys] }, options);
+  delete(keys: readonly string[], options?: WriteOptions): Promise<void> {
+    return this.#call({ kind: "delete", key: keys[0] ?? "", keys: [...keys], hint: options?.hint }, options);
+  }
+
+  /** As {@link SimClient.#abortUploads}. */
+  async #sync(key: string, options: CallOptions = {}): Promise<void> {
+    await this.#call({ kind: "list", key, length: 1 }, options);
+    this.store.sync(key);
   }
 
   /** One request that takes the time, and meets the faults, of a listing. */
@@ -166,8 +176,8 @@ export class SimClient implements ObjectStore {
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: create and put know what their call resolves to.
-  #write(kind: "create" | "put", key: string, body: Body, options: CallOptions | undefined): Promise<any> {
-    return this.#call({ kind, key, object: this.store.pack(key, body) }, options);
+  #write(kind: "create" | "put", key: string, body: Body, options: WriteOptions | undefined): Promise<any> {
+    return this.#call({ kind, key, object: this.store.pack(key, body), hint: options?.hint }, options);
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: each of the six callers knows what its call resolves to.

@@ -2,9 +2,11 @@
 import { crc32 } from "../../src/format/index.js";
 import type { Body, CreateOutcome, ListPage, ObjectStore } from "../../src/store/index.js";
 import type { CallKind } from "../world/call-kind.js";
+import type { Rng } from "../world/random.js";
 import { RateCeiling, type RateCeilingOptions } from "../world/rate-ceiling.js";
 import { KeyIndex } from "./key-index.js";
 import { ListingPast, rewound } from "./listing-past.js";
+import { Unsynced } from "./unsynced.js";
 
 /** Options of {@link SimStore}. */
 export interface SimStoreOptions {
@@ -22,8 +24,13 @@ export interface SimStoreOptions {
   readonly forgets?: ((key: string) => boolean) | undefined;
   /** Listings can be had as they were up to so many ms ago. Nothing is remembered unless told. */
   readonly remembersMs?: number | undefined;
-  /** Puts of these keys go in parts: until the last one is there, or for ever, they are uploads that somebody may abort. None unless told. */
+  /**
+   * Puts of these keys go in parts: until the last one is there, or for ever, they are uploads that somebody may abort; or, on a disk, files under
+   * their own name. None unless told.
+   */
   readonly inParts?: ((key: string) => boolean) | undefined;
+  /** It is a folder of files on one machine, whose power can be {@link SimStore.cut}. Every write survives unless told. */
+  readonly isDisk?: boolean | undefined;
 }
 
 /** A put of which only parts are there. */
@@ -66,6 +73,8 @@ export class SimStore {
   readonly #inParts: ((key: string) => boolean) | undefined;
   readonly #uploads = new Set<Upload>();
   readonly #past: ListingPast | undefined;
+  readonly #unsynced: Unsynced | undefined;
+  #cuts = 0;
 
   constructor(options: SimStoreOptions = {}) {
     this.#ignoresPreconditions = options.ignoresPreconditions ?? false;
@@ -74,6 +83,7 @@ export class SimStore {
     this.#forgets = options.forgets ?? (() => false);
     this.#inParts = options.inParts;
     this.#past = options.remembersMs === undefined ? undefined : new ListingPast(options.remembersMs);
+    this.#unsynced = options.isDisk ? new Unsynced() : undefined;
   }
 
   /** Tells the store what time it is, if it is to remember. */
@@ -81,9 +91,19 @@ export class SimStore {
     if (this.#past !== undefined) this.#past.nowMs = nowMs;
   }
 
-  /** Whether there are uploads at all. */
+  /** Whether there are uploads that somebody may abort. */
   get hasUploads(): boolean {
-    return this.#inParts !== undefined;
+    return this.#inParts !== undefined && !this.isDisk;
+  }
+
+  /** Whether it is a folder of files, so that names may be there that are not durable yet. */
+  get isDisk(): boolean {
+    return this.#unsynced !== undefined;
+  }
+
+  /** Power cuts so far: a request that was sent before the last one never arrives. */
+  get cuts(): number {
+    return this.#cuts;
   }
 
   /** Objects stored. */
@@ -150,9 +170,11 @@ export class SimStore {
 
   /** Applies a delete of one key. */
   delete(key: string): void {
-    const size = this.#objects.get(key)?.size;
+    const before = this.#objects.get(key);
+    const size = before?.size;
     const changed = this.#objects.delete(key);
     if (changed) {
+      this.#unsynced?.note(key, before);
       this.#past?.note(key, size);
       this.#keys.remove(key);
     }
@@ -220,6 +242,28 @@ export class SimStore {
     return () => void this.#objects.set(key, before);
   }
 
+  /** Names in the folder of `key` survive power loss from here on. */
+  sync(key: string): void {
+    this.#unsynced?.sync(key);
+  }
+
+  /** The power goes: what nobody synced is gone, or empty, or back, as far as the disk had not come to it by itself. Gives how many names changed. */
+  cut(rng: Rng): number {
+    this.#cuts++;
+    const lost = this.#unsynced?.cut(rng) ?? new Map<string, StoredObject | undefined>();
+    // What was being written under its own name is there, without its bytes.
+    for (const { key } of this.#uploads) if (rng.chance(0.5)) lost.set(key, { size: 0, parts: [new Uint8Array(0)] });
+    this.#uploads.clear();
+    for (const [key, before] of lost) {
+      if (this.#objects.has(key)) this.#keys.remove(key);
+      this.#objects.delete(key);
+      if (before === undefined) continue;
+      this.#objects.set(key, before);
+      this.#keys.add(key);
+    }
+    return lost.size;
+  }
+
   /** The store as seen by nobody in particular: no time, no faults. For oracles and for setting a scene. */
   direct(): ObjectStore {
     return {
@@ -237,9 +281,10 @@ export class SimStore {
 
   #write(key: string, object: StoredObject): void {
     if (this.#forgets(key)) return;
-    const before = this.#objects.size;
+    const before = this.#objects.get(key);
+    this.#unsynced?.note(key, before);
     this.#objects.set(key, object);
-    if (this.#objects.size === before) return;
+    if (before !== undefined) return;
     this.#past?.note(key, undefined);
     this.#keys.add(key);
   }

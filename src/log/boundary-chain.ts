@@ -20,6 +20,7 @@ export class BoundaryChain {
   readonly #store: ObjectStore;
   readonly #namespace: string;
   #newest: BoundaryMarker = { n: 0, upTo: asVersion(0) };
+  #kept = 0;
 
   constructor(store: ObjectStore, namespace: string) {
     this.#store = store;
@@ -29,6 +30,14 @@ export class BoundaryChain {
   /** The newest marker seen so far; n = 0 means none. */
   get newest(): BoundaryMarker {
     return this.#newest;
+  }
+
+  /**
+   * Number of the newest marker that is known to survive power loss, which a manifest may name. A marker that others can see and its writer has not
+   * synced yet may vanish; a durable manifest that names it would stop everybody.
+   */
+  get kept(): number {
+    return this.#store.sync ? this.#kept : this.#newest.n;
   }
 
   /**
@@ -88,7 +97,9 @@ export class BoundaryChain {
       const seen = await this.look(options);
       if (seen >= upTo) {
         // Another reclaimer's marker may not be durable yet; if it vanished after the deletions, deleted names would pass for new ones.
-        await this.#store.sync?.(boundaryKey(this.#newest.n), options);
+        const { n } = this.#newest;
+        await this.#store.sync?.(boundaryKey(n), options);
+        this.#kept = Math.max(this.#kept, n);
         return seen;
       }
       const marker: BoundaryMarker = { n: this.#newest.n + 1, upTo };
@@ -100,6 +111,7 @@ export class BoundaryChain {
 
   /** Jumps to a marker that a manifest says exists. A hint saves requests; the chain is still read on from there. */
   async jump(hint: number, options?: CallOptions): Promise<void> {
+    this.#kept = Math.max(this.#kept, hint);
     if (hint <= this.#newest.n) return;
     const marker = await this.#read(hint, options);
     if (!marker) throw missingMarker(hint);

@@ -150,7 +150,7 @@ export class Committer {
       by: change.by,
       kind: change.kind,
       time: Math.floor(this.#env.now()),
-      boundaryHint: this.#head.boundary.newest.n,
+      boundaryHint: this.#head.boundary.kept,
     };
     const draft = new Draft(base, stamp);
     try {

@@ -118,3 +118,22 @@ test("a boundary that somebody else announced is synced before anything is delet
   await other.head.boundary.announce(asVersion(upTo), head.version, world.env);
   expect(volatile.synced).toEqual([`boundary/${String(n).padStart(20, "0")}.json`]);
 });
+
+test("a manifest names no marker that its writer has not synced yet", async () => {
+  const world = new SmallWorld();
+  const log = await world.create("memory:a");
+  await new Writer(log, "p").write(6);
+  const volatile = seenBy(world.store("memory:a") as MemoryStore);
+  const other = world.open("memory:a", log.spec, volatile);
+  const { version } = await log.head.load();
+  await log.head.boundary.announce(asVersion(2), version, world.env);
+  expect(await other.head.boundary.look()).toBe(2);
+  const hintOf = async (id: string): Promise<number> => {
+    await registerCheckpoint(other, { id, cursor: cursorAt(log, 1) });
+    return (await other.head.newest()).boundaryHint;
+  };
+  expect(await hintOf("a"), "seen, not synced").toBe(0);
+  await other.head.boundary.announce(asVersion(2), version, world.env);
+  expect(volatile.synced.at(-1)).toMatch(/boundary/);
+  expect(await hintOf("b"), "synced").toBe(1);
+});

@@ -34,8 +34,15 @@ class BoundaryChain:
         #: Number of the newest marker seen (0: none), and the highest version whose name may be gone.
         self.n = 0
         self.up_to = 0
+        self._kept = 0
         #: True once the last marker of a deleted namespace was seen.
         self._is_last = False
+
+    @property
+    def kept(self) -> int:
+        """Number of the newest marker that is known to survive power loss, which a manifest may name: one that its writer has not synced yet may
+        vanish, and a durable manifest that names it would stop everybody."""
+        return self.n if getattr(self._store, "sync", None) is None else self._kept
 
     def look(self) -> int:
         """Reads on until the next number is absent. Only a look begun after a manifest was read vouches for it.
@@ -61,6 +68,8 @@ class BoundaryChain:
 
     def jump(self, hint: int) -> None:
         """Jumps to a marker that a manifest says exists; the chain is still read on from there."""
+        with self._lock:
+            self._kept = max(self._kept, hint)
         if hint <= self.n:
             return
         up_to = self._read(hint)

@@ -126,7 +126,7 @@ class Log:
                     raise
                 base, fresh = newer, True
                 continue
-            stamp = Stamp(random_id(), by, int(time.time() * 1_000), self.head.boundary.n, kind)
+            stamp = Stamp(random_id(), by, int(time.time() * 1_000), self.head.boundary.kept, kind)
             draft = Draft(base, stamp)
             refusal = None
             done, result = True, None
