@@ -240,7 +240,7 @@ class Power implements Cast {
       return;
     }
     const main = async (context: ProcessContext): Promise<void> => {
-      await (await this.#open(context)).close();
+      await (await this.#open(context)).endLog();
       this.#closed = true;
     };
     this.#play({ name: "closer", main });
