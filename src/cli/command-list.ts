@@ -21,6 +21,7 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   produce: { summary: "Write batches, synthetic or from files", load: () => import("./commands/produce.js") },
   run: { summary: "Run a pipeline: from many sources to balanced batches", load: () => import("./commands/run.js") },
   plan: { summary: "Show what a pipeline would do", load: () => import("./commands/plan.js") },
+  "fleet size": { summary: "Size a fleet for a pipeline", load: () => import("./commands/fleet-size.js") },
   consume: { summary: "Read as one rank of a mesh", load: () => import("./commands/consume.js") },
   close: { summary: "Close a log: no batch after its end", load: () => import("./commands/close.js") },
   delete: { summary: "Delete a namespace", load: () => import("./commands/delete.js") },

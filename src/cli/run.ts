@@ -18,8 +18,8 @@ export async function runCli(argv: readonly string[]): Promise<number> {
 async function dispatch(argv: readonly string[], isJson: boolean): Promise<number> {
   const [name = "--help", ...rest] = argv;
   if (name === "--help" || name === "-h" || name === "help") {
-    const topic = rest[0];
-    if (topic !== undefined && !topic.startsWith("-")) return await dispatch([topic, "--help"], isJson);
+    const topic = rest.filter((word) => !word.startsWith("-"));
+    if (topic.length > 0) return await dispatch([...topic, "--help"], isJson);
     const { generalHelp } = await import("./help.js");
     process.stdout.write(`${generalHelp()}\n`);
     return 0;
@@ -28,13 +28,21 @@ async function dispatch(argv: readonly string[], isJson: boolean): Promise<numbe
     process.stdout.write(`${await packageVersion()}\n`);
     return 0;
   }
-  const entry = Object.hasOwn(commands, name) ? commands[name] : undefined;
+  // Some commands have two words: `fleet size`.
+  const full = Object.hasOwn(commands, `${name} ${rest[0]}`) ? `${name} ${rest[0]}` : name;
+  const entry = Object.hasOwn(commands, full) ? commands[full] : undefined;
   if (!entry) {
     const { invalid } = await import("./arguments.js");
-    throw invalid(`There is no command ${JSON.stringify(name)}. \`batchweave --help\` lists them.`, { command: name });
+    const own = Object.keys(commands).filter((one) => one.startsWith(`${name} `));
+    const given = own.length > 0 && rest[0] !== undefined ? `${name} ${rest[0]}` : name;
+    const listed =
+      own.length > 0
+        ? `There ${own.length === 1 ? "is" : "are"} ${own.join(", ")}.`
+        : "`batchweave --help` lists them.";
+    throw invalid(`There is no command ${JSON.stringify(given)}. ${listed}`, { command: given });
   }
   const { command } = await entry.load();
-  return await runCommand(name, command, rest, isJson);
+  return await runCommand(full, command, full === name ? rest : rest.slice(1), isJson);
 }
 
 async function packageVersion(): Promise<string> {

@@ -65,6 +65,21 @@ export { loadPipeline } from "./run/pipeline-file.js";
 export { describeSources, describeSummary } from "./run/report-text.js";
 export { OpenPipeline, type RunOptions, type RunResult, type RunSettings, runPipeline } from "./run/run-pipeline.js";
 export type { RunSummary } from "./run/run-report.js";
+export type { ConstructProfile } from "./size/construct-profile.js";
+export { type CostCluster, clusterCosts } from "./size/cost-cluster.js";
+export {
+  type FleetCosts,
+  type FleetPlan,
+  planFleet,
+  type SizeNeeds,
+  type SourcePlan,
+  type StepLimit,
+} from "./size/fleet-plan.js";
+export { type MeasureSettings, measureFleet, sizeFleet } from "./size/fleet-size.js";
+export { type DemandPhase, demandPhases } from "./size/mix-demand.js";
+export { readFleetPlan, withFleetPlan } from "./size/plan-file.js";
+export { describeFleet } from "./size/size-text.js";
+export type { SourceProfile } from "./size/source-profile.js";
 export type { IterableItem, OpenIterable } from "./source/iterable-shard.js";
 export type { MegatronSample } from "./source/megatron-shard.js";
 export { iterable, jsonl, megatron, parquet, type Source, type SourceSettings, webdataset } from "./source/source.js";

@@ -76,3 +76,10 @@ export async function crowd(value, { crowd, ms = 5 }) {
   Atomics.sub(crowd, 0, 1);
   return { tokens: [value.n] };
 }
+
+/** Keeps its thread busy for `options.ms`. @param {{ text: string }} value @param {{ ms: number }} options */
+export function slow(value, options) {
+  const until = performance.now() + options.ms;
+  while (performance.now() < until);
+  return letters(value);
+}

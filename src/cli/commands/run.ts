@@ -9,7 +9,9 @@ import {
   type PipelineAudit,
   placementFigures,
   type RunSettings,
+  readFleetPlan,
   runPipeline,
+  withFleetPlan,
 } from "../../plan/index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
@@ -25,7 +27,9 @@ const faultsNamedMax = 3;
 async function run(call: Call): Promise<number | undefined> {
   const { args, terminal, stopping, env, metrics } = call;
   const path = args.positionals[0] as string;
-  const pipeline = await loadPipeline(path);
+  const loaded = await loadPipeline(path);
+  const planPath = args.text("plan");
+  const pipeline = planPath === undefined ? loaded : withFleetPlan(loaded, await readFleetPlan(planPath), "loaders");
   const settings = readSettings(call, pipeline);
   if (isRehearsal(call, pipeline)) return await rehearse(call, path, pipeline);
   const uri = settings.uri ?? pipeline.spec.namespace.uri;
@@ -163,6 +167,7 @@ export const command: Command = {
     namespace: { value: "URI", help: "Where to write, instead of where the pipeline says." },
     steps: { value: "N", help: "Steps after which the log is complete, instead of what the pipeline says." },
     batches: { value: "N", help: "Batches of this process at most." },
+    plan: { value: "FILE", help: "Take the number of threads from a plan of fleet size." },
     rehearse: {
       help: "Try it in a temporary folder: two producers, ranks reading, one producer killed, and an undisturbed run to compare (40 steps at most, or --steps).",
     },

@@ -8,7 +8,7 @@ const percent = (share: number): string => `${(100 * share).toFixed(2)} %`;
 const sourcesShownMax = 12;
 
 /** Columns side by side, the first to the left, the others to the right. */
-function table(rows: readonly (readonly string[])[]): string[] {
+export function textTable(rows: readonly (readonly string[])[]): string[] {
   const widths = rows[0]?.map((_, c) => Math.max(...rows.map((row) => (row[c] ?? "").length))) ?? [];
   return rows.map((row) =>
     row
@@ -38,7 +38,7 @@ export function describeSummary(summary: RunSummary, audit?: PipelineAudit | und
       String(s.samples),
       String(s.tokens),
     ]);
-    lines.push(...table([header, ...rows]));
+    lines.push(...textTable([header, ...rows]));
     if (shares.length > sourcesShownMax) lines.push(`  … and ${shares.length - sourcesShownMax} more`);
   }
   const { before, after } = summary;
@@ -72,7 +72,7 @@ const bytes = (n: number): string => (n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB` : 
 export function describeSources(sources: readonly SourceFigures[], placements: readonly PlacementFigures[]): string {
   const used = sources.filter(({ samples }) => samples > 0).slice(0, sourcesShownMax);
   const hasFaults = used.some(({ faults }) => faults > 0);
-  const lines = table([
+  const lines = textTable([
     [
       "source",
       "samples",
@@ -101,7 +101,7 @@ export function describeSources(sources: readonly SourceFigures[], placements: r
     const both = (f: { buffered: number; logged: number }): string => `${bytes(f.buffered)} / ${bytes(f.logged)}`;
     lines.push("bytes moved (loader to constructor / constructor to log), were the transform placed in the");
     lines.push(
-      ...table([
+      ...textTable([
         ["  transform", "now", "loader", "constructor", "consumer"],
         ...moved.map((p) => [
           `  ${p.source} ${p.transform}`,

@@ -1,0 +1,64 @@
+/** A sized fleet as text. Pure. */
+import { textTable } from "../run/report-text.js";
+import type { FleetPlan, SourcePlan } from "./fleet-plan.js";
+
+const sourcesShownMax = 16;
+const limitsShownMax = 4;
+
+const bytes = (n: number): string =>
+  n >= 1e9 ? `${(n / 1e9).toFixed(2)} GB` : n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e3).toFixed(1)} kB`;
+const few = (n: number): string => (n >= 100 ? n.toFixed(0) : n >= 10 ? n.toFixed(1) : n.toFixed(2));
+const seconds = (s: number): string => (s >= 0.1 ? `${few(s)} s` : `${few(1_000 * s)} ms`);
+
+/** The table of sources, then what the fleet is, what the store sees, and what binds. */
+export function describeFleet(plan: FleetPlan): string {
+  const { loaders, constructors, store, binding, stepSeconds } = plan;
+  const sources = Object.entries(plan.sources).sort(([, a], [, b]) => b.threads - a.threads);
+  const row = (name: string, s: SourcePlan): string[] => [
+    name,
+    String(s.cluster),
+    few(s.samplesPerSecond),
+    few(s.loaderMs),
+    few(s.readMs),
+    bytes(s.readyBytes),
+    few(s.threads),
+    String(s.lanes),
+    s.phase,
+  ];
+  const shown = sources.slice(0, sourcesShownMax);
+  const rest = sources.slice(sourcesShownMax);
+  const lines = textTable([
+    ["source", "cluster", "samples/s", "P ms", "read ms", "M", "threads", "lanes", "most in"],
+    ...shown.map(([name, source]) => row(name, source)),
+  ]);
+  if (rest.length > 0) {
+    const threads = rest.reduce((sum, [, source]) => sum + source.threads, 0);
+    lines.push(`  … and ${rest.length} more with ${few(threads)} threads together`);
+  }
+  const clusters = plan.clusters.map(
+    ({ sources: count, meanMs, level, threads }, i) =>
+      `  ${i}: ${count} sources, ${few(meanMs)} ms a sample (${few(level)} times the cheapest cluster's), ${few(threads)} threads`,
+  );
+  const perSecond = ({ requests, bytes: moved }: { requests: number; bytes: number }): string =>
+    `${few(requests / stepSeconds)} requests and ${bytes(moved / stepSeconds)} a second`;
+  lines.push(
+    "clusters by cost",
+    ...clusters,
+    `for a step every ${seconds(stepSeconds)}:`,
+    `  loaders        ${loaders.processes} processes of ${loaders.threads} threads, ${bytes(loaders.memoryBytes)} each; ${loaders.lanesMax} lanes of ${loaders.sourcesMax} sources each at most`,
+    `  constructors   ${constructors.processes} processes of ${constructors.threads} threads, ${bytes(constructors.memoryBytes)} each; ${constructors.lanes} lanes`,
+    `  all together   ${few(plan.cores)} cores busy at most three quarters of the time, ${bytes(plan.memoryBytes)}`,
+    "on the store:",
+    `  shards         ${perSecond(store.shards)}`,
+    `  exchange       ${perSecond(store.exchange)} (source logs, where the pipeline has them)`,
+    `  training log   ${perSecond(store.training)}`,
+    `what binds: ${binding.what}, a step every ${seconds(binding.stepSeconds)} at best (${binding.remedy})`,
+  );
+  for (const limit of plan.limits.slice(1, limitsShownMax))
+    lines.push(`  then ${limit.what}: ${seconds(limit.stepSeconds)}`);
+  if (!plan.feeds)
+    lines.push(
+      `NOT ENOUGH: a step every ${seconds(stepSeconds)} is asked for, and ${binding.what} allow one every ${seconds(binding.stepSeconds)}`,
+    );
+  return lines.join("\n");
+}
