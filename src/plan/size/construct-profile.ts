@@ -21,7 +21,7 @@ export interface ConstructProfile {
 const samplesMax = 200_000;
 
 /** Slots of a whole batch. */
-export function slotsOf({ graphs, spec }: Pick<ResolvedPipeline, "graphs" | "spec">): {
+function slotsOf({ graphs, spec }: Pick<ResolvedPipeline, "graphs" | "spec">): {
   readonly bins: number;
   readonly slots: number;
 } {

@@ -129,7 +129,7 @@ const requestsPerBatch = 2.3;
 const readsPerBlock = 2;
 
 /** Samples (documents) that a step takes of each source in a phase. */
-export function samplesOfStep(
+function samplesOfStep(
   costs: Pick<FleetCosts, "profiles" | "construct" | "samplesPerStep">,
   shares: readonly number[],
 ): number[] {

@@ -81,7 +81,7 @@ export async function measureFleet(
 }
 
 /** What a mixture takes, phase by phase. What a callback will say is unknown: the sources' own weights stand for it. */
-export function phasesOf({ mix, sources, spec }: Pick<ResolvedPipeline, "mix" | "sources" | "spec">): DemandPhase[] {
+function phasesOf({ mix, sources, spec }: Pick<ResolvedPipeline, "mix" | "sources" | "spec">): DemandPhase[] {
   const names = sources.map(({ name }) => name);
   const weights = Object.fromEntries(sources.map(({ name, settings }) => [name, settings.weight ?? 1]));
   const phases = demandPhases(mix, names, weights, spec.steps);

@@ -14,7 +14,7 @@ export interface DemandPhase {
 const stepsMax = 2 ** 40;
 
 /** Shares of `names` at a step. Weights that a callback will decide are unknown: `otherwise` stands for them. */
-export function sharesAt(mix: MixSchedule, names: readonly string[], step: number, otherwise: Weights): number[] {
+function sharesAt(mix: MixSchedule, names: readonly string[], step: number, otherwise: Weights): number[] {
   const position = mixPosition(mix, step);
   const weights = mix.kind === "callback" ? otherwise : mix.weightsAt({ step, position, metrics: {} });
   const own = names.map((name) => weights[name] ?? 0);

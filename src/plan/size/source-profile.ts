@@ -48,7 +48,7 @@ export interface ProfiledSample {
 }
 
 /** Bounds of a measurement. */
-export interface ProfileLimits {
+interface ProfileLimits {
   readonly samplesMax: number;
   readonly msMax: number;
 }
@@ -58,7 +58,7 @@ const partBytesMin = 1_048_576;
 const groupBytesMin = 33_554_432;
 
 /** Lanes that can read a source side by side, each byte once. */
-export function lanesMaxOf({ format, shards, sizes }: Pick<ResolvedSource, "format" | "shards" | "sizes">): number {
+function lanesMaxOf({ format, shards, sizes }: Pick<ResolvedSource, "format" | "shards" | "sizes">): number {
   const lanes = shards.map((shard, i) => {
     const division = format.division(shard);
     const least = division === "anywhere" ? partBytesMin : groupBytesMin;
