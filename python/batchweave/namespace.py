@@ -25,6 +25,7 @@ from .format.keys import (
 )
 from .format.manifest import Manifest
 from .format.namespace_spec import CELLS_MAX, LANES_MAX, NamespaceSpec, decode_namespace
+from .format.pulse import PULSE_PREFIX
 from .format.stored_json import seal_json
 from .lifecycle.checkpoints import DEFAULT_GROUP, Checkpoint, commit_max_lag, live_checkpoints, register_checkpoint, release_checkpoint
 from .lifecycle.pins import confirm_pins
@@ -246,7 +247,7 @@ def create_namespace(
 
 
 #: Folders of a namespace's own objects.
-_OWN_PREFIXES = (LIVES_PREFIX, MANIFEST_PREFIX, BOUNDARY_PREFIX, INDEX_PREFIX, BATCH_PREFIX, INTENT_PREFIX, "probe/")
+_OWN_PREFIXES = (LIVES_PREFIX, MANIFEST_PREFIX, BOUNDARY_PREFIX, INDEX_PREFIX, BATCH_PREFIX, INTENT_PREFIX, PULSE_PREFIX, "probe/")
 
 
 def _assert_outside(uri: str, open_other: Callable[[str], Store]) -> None:

@@ -56,6 +56,22 @@ test("a name says all of itself, and any other name is skipped", () => {
     expect(parsePulseKey(key)).toBeUndefined();
 });
 
+test("the bytes are those of the other language", () => {
+  const name = {
+    role: "rank",
+    name: "default-3",
+    atMs: 1_760_000_000_000,
+    everyMs: 10_000,
+    incarnation: "0123456789ab",
+  };
+  const facts = { step: 5, client: "python" };
+  const bytes = encodePulse(uuid, name, { host: "node-1", pid: 77, startedMs: 1_759_999_999_000, facts });
+  // python/tests/test_pulse.py has the same line.
+  expect(Buffer.from(bytes).toString()).toBe(
+    '{"format":1,"kind":"pulse","namespace":"6f1d3c1e-58a4-4d0c-9a3e-2b7c90d1e4f5","role":"rank","name":"default-3","at":1760000000000,"every":10000,"host":"node-1","pid":77,"started":1759999999000,"facts":{"step":5,"client":"python"},"crc32":"0fe132ea"}\n',
+  );
+});
+
 test("one process is seen within a second, tells news every ten, and leaves nothing when it stops", async () => {
   const env = new ManualEnv();
   const store = new CountedStore(env);

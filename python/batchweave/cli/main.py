@@ -116,7 +116,7 @@ def _consume(args: argparse.Namespace) -> None:
     # Ranks may be started before whoever creates the namespace.
     namespace = open_namespace(args.uri, wait=args.wait_timeout)
     seen = total = 0
-    with namespace.consumer(sizes, args.rank, _start(args, namespace), wait_timeout=args.wait_timeout, group=args.checkpoint_group, **settings) as consumer:
+    with namespace.consumer(sizes, args.rank, _start(args, namespace), wait_timeout=args.wait_timeout, group=args.checkpoint_group, pulse=not args.no_pulse, **settings) as consumer:
         place = consumer.place
         row = consumer.cursor["row"]
         _note(args, f"rank {place.rank} of {place.world_size} ({place.text}) from row {row}")
@@ -205,6 +205,7 @@ def _parser() -> _Parser:
     consume.add_argument("--checkpoint-every", type=_count, help="Every N iterations: save the cursor, register a checkpoint iter-K in the log.")
     consume.add_argument("--checkpoint-group", default=DEFAULT_GROUP)
     consume.add_argument("--keep-last", type=_count, help="Release all but the newest so many checkpoints of the group.")
+    consume.add_argument("--no-pulse", action="store_true", help="Leave no hints of life beside the log.")
     consume.add_argument("--json", action="store_true")
     consume.set_defaults(run=_consume)
     return parser

@@ -12,6 +12,7 @@ from ..format.manifest import Manifest
 from ..format.stored_json import SAFE_INTEGER_MAX
 from ..lifecycle.checkpoints import DEFAULT_GROUP, find_checkpoint, watch_starvation
 from ..log.log import Log
+from ..pulse.pulse import Pulse
 from .mesh import Place
 from .prefetch import Prefetch
 from .projection import IterationPlan, Projection, RowsPerRank
@@ -74,7 +75,8 @@ class Consumer:
     """Yields the shares of one rank in order, the same iterations on every rank, until a closed log has too few rows.
 
     A failed `next` changes nothing: calling it again tries again from the same iteration. `finish` is called with every share on
-    the threads that read ahead; `finish_copies` says how often it copies the bytes, so that prefetch_bytes_max holds.
+    the threads that read ahead; `finish_copies` says how often it copies the bytes, so that prefetch_bytes_max holds. `pulse`: leave hints of
+    life beside the log, for `batchweave top`; needs the right to write, and does without where it is missing.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Consumer:
         offset: int = 0,
         finish: Callable[[Share], Any] | None = None,
         finish_copies: int = 0,
+        pulse: bool = False,
     ) -> None:
         for name, value, least in (
             ("wait_timeout", wait_timeout, 0),
@@ -138,6 +141,9 @@ class Consumer:
         #: Exposed data wait: seconds that `next` blocked, over all and the last time.
         self.waited = 0.0
         self.last_wait = 0.0
+        self._waiting_since: float | None = None
+        self._has_pulse = pulse
+        self._pulse: Pulse | None = None
 
     @property
     def cursor(self) -> dict[str, Any]:
@@ -156,6 +162,10 @@ class Consumer:
                 "a consumer of its own in each process, from the same cursor if they are to go on from there."
             )
         begun = time.monotonic()
+        self._waiting_since = begun
+        if self._has_pulse and self._pulse is None:
+            name = f"{self._group[:50]}-{self.place.rank}"
+            self._pulse = Pulse(self._log.store, self._log.spec.uuid, "rank", name, self.facts, self.place.world_size)
         if self._prefetch is None:
             self._prefetch = Prefetch(
                 self._log, self.reader, self.projection, self._row, self._iteration, self._make_share,
@@ -167,6 +177,7 @@ class Consumer:
         except BaseException:
             prefetch.stop()
             self._prefetch = None
+            self._waiting_since = None
             raise
         if taken is None:
             self.leftover_rows = prefetch.leftover_rows or 0
@@ -176,6 +187,7 @@ class Consumer:
         self._advance(plan.next_row, plan.iteration + 1)
         self.last_wait = time.monotonic() - begun
         self.waited += self.last_wait
+        self._waiting_since = None
         found: Share = share
         return found
 
@@ -226,6 +238,31 @@ class Consumer:
                             prefetch.changed.acquire()
                 prefetch.changed.wait(min(max(0.001, min(self._wait_timeout, tell_after) - waited), _STARVATION_LOOK_S))
 
+    @property
+    def waiting(self) -> float:
+        """Seconds for which `next` has blocked by now; 0 while the loop computes."""
+        since = self._waiting_since
+        return 0.0 if since is None else time.monotonic() - since
+
+    def facts(self) -> dict[str, Any]:
+        """How this rank fares, for its pulse."""
+        rows = self._log.spec.rows
+        known = self._log.head.known
+        end = known.end if known is not None else 0
+        return {
+            "group": self._group,
+            "rank": self.place.rank,
+            "worldSize": self.place.world_size,
+            "iteration": self._iteration,
+            "step": self._row // rows,
+            "lagSteps": max(0, end - self._row // rows),
+            "waitedMs": round(1_000 * (self.waited + self.waiting)),
+            "waitingMs": round(1_000 * self.waiting),
+            "readBytes": self.reader.stats.bytes,
+            "requests": self.reader.stats.requests,
+            "client": "python",
+        }
+
     def close(self) -> None:
         """Ends the threads and waits for them. What is in flight finishes unseen; what takes longer than a few seconds is left behind."""
         self._is_closed = True
@@ -233,6 +270,8 @@ class Consumer:
             self._prefetch = None  # whatever its locks were when this process was forked, nobody here can wait for them
             return
         until = time.monotonic() + JOIN_S
+        if self._pulse is not None:
+            self._pulse.stop()
         if self._prefetch is not None:
             self._prefetch.stop()
             # First those that hand work to the reader's: what they wait for must still be done.
@@ -240,6 +279,9 @@ class Consumer:
             self._prefetch = None
         self.reader.close()
         self.reader.join(until)
+        if self._pulse is not None:
+            self._pulse.join(until)
+            self._pulse = None
 
     def __enter__(self) -> "Consumer":
         return self

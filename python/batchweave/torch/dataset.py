@@ -31,7 +31,7 @@ else:
 #: What the processes of one dataset share: whether the start is fixed, its row and iteration, the pass of workers that read.
 _FIXED, _ROW, _ITERATION, _YIELDED = range(4)
 #: Arguments of Consumer that the dataset gives itself.
-_OWN_SETTINGS = ("log", "place", "start", "policy", "layout", "rows_per_rank", "group", "wait_timeout", "stride", "offset", "finish", "finish_copies")
+_OWN_SETTINGS = ("log", "place", "start", "policy", "layout", "rows_per_rank", "group", "wait_timeout", "stride", "offset", "finish", "finish_copies", "pulse")
 
 
 class StreamingDataset(_Base):
@@ -48,6 +48,7 @@ class StreamingDataset(_Base):
     fields:        names of the tensors to join ahead of the loop, such as ("tokens", "labels"); default all. Others are joined when asked for.
     pin_memory:    with decode="torch": `share["name"]` is in page-locked memory where there is a GPU, for `.to(device, non_blocking=True)`.
     transform:     a function of a share, called on the threads that read ahead; the loop gets what it returns.
+    pulse:         leave hints of life beside the log, so that `batchweave top` sees this rank: a few small objects a minute for the whole job.
     Further settings, such as prefetch_bytes_max, are Consumer's.
     """
 
@@ -67,6 +68,7 @@ class StreamingDataset(_Base):
         fields: Collection[str] | None = None,
         pin_memory: bool = False,
         transform: Callable[[Share], Any] | None = None,
+        pulse: bool = True,
         store_settings: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
@@ -102,6 +104,7 @@ class StreamingDataset(_Base):
             "rows_per_rank": rows_per_rank,
             "group": group,
             "wait_timeout": wait_timeout,
+            "pulse": pulse,
             **settings,
         }
         self._namespace: Namespace | None = None
@@ -229,7 +232,9 @@ class StreamingDataset(_Base):
         start = {k: position[k] for k in ("batchweave", "namespace", "row", "iteration")}
         fresh = own is None or own.get("fresh", False)
         try:
-            self._consumer = self._open_consumer(start, stride=workers, offset=worker if fresh else workers - 1)
+            # One worker tells of the rank.
+            tells = self._settings["pulse"] and worker == 0
+            self._consumer = self._open_consumer(start, stride=workers, offset=worker if fresh else workers - 1, pulse=tells)
             for share in self._consumer:
                 self._worker_state = share.next
                 self._shared[_YIELDED] = pass_id
