@@ -3,7 +3,7 @@
  * clients of their registries and at fixed versions. What cannot be had is a reason to skip, told in one line.
  */
 import { execFile } from "node:child_process";
-import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -96,22 +96,42 @@ export async function obtain(tool: Tool): Promise<{ readonly path: string } | { 
   const patience = `this may take ${tool.timeoutMs / minute} minutes`;
   for (let isWaiting = false; ; isWaiting = true) {
     if (existsSync(done)) return { path };
-    try {
-      mkdirSync(lock);
-      break;
-    } catch {
-      if (Date.now() > deadline)
-        return { skipped: `another run has been installing ${tool.name} for too long (${lock})` };
-      if (!isWaiting)
-        tell(`Waiting for another run that installs ${tool.name}; ${patience}. If none does, remove ${lock}`);
-      await new Promise((resolve) => setTimeout(resolve, 500));
-    }
+    if (takeLock(lock)) break;
+    if (Date.now() > deadline)
+      return { skipped: `another run has been installing ${tool.name} for too long (${lock})` };
+    if (!isWaiting) tell(`Waiting for another run that installs ${tool.name}; ${patience}`);
+    await new Promise((resolve) => setTimeout(resolve, 500));
   }
   tell(`Installing ${tool.name} ${tool.version}, the first time only; ${patience}`);
   try {
     return await install(tool, folder, done, path);
   } finally {
-    rmSync(lock, { recursive: true, force: true });
+    rmSync(lock, { force: true });
+  }
+}
+
+/** Makes the lock, which says whose it is; that of a run which was killed is taken away first. */
+function takeLock(lock: string): boolean {
+  const own = `${lock}.${process.pid}`;
+  writeFileSync(own, String(process.pid));
+  try {
+    const holder = existsSync(lock) ? Number(readFileSync(lock, "utf8")) : 0;
+    if (holder > 0 && isDead(holder)) rmSync(lock, { force: true });
+    linkSync(own, lock);
+    return true;
+  } catch {
+    return false;
+  } finally {
+    rmSync(own, { force: true });
+  }
+}
+
+function isDead(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return false;
+  } catch (e) {
+    return (e as NodeJS.ErrnoException).code === "ESRCH";
   }
 }
 

@@ -122,7 +122,7 @@ export function stagesOf(file: string, files: readonly string[], python: string)
   const namesakes = files.filter((path) => path.startsWith(`test/${room}/${stem}`) && path.endsWith(".test.ts"));
   const own = namesakes.length > 0 ? [vitest("own", namesakes)] : [];
   return simulated.includes(room)
-    ? [...own, build, tests[0], sim("chaos", 6), tests[1], sim("cooperative", 15), sim("chaos", 40)]
+    ? [...own, build, tests[0], sim("chaos", 6), tests[1], sim("cooperative", 8), sim("chaos", 15)]
     : [...own, build, ...tests, sim("chaos", 6)];
 }
 

@@ -235,7 +235,7 @@ class Reading(unittest.TestCase):
                 time.sleep(0.002)
                 if "/batch/" in key and ("-70-" in key) and not hung and (start > 0) == bool(hang_at):
                     hung.append(key)
-                    released.wait(20)
+                    released.wait(200)
                 return original(key, start, length)
 
             store.get_range = get_range  # type: ignore[method-assign]
@@ -248,7 +248,7 @@ class Reading(unittest.TestCase):
                 released.set()
                 time.sleep(0.05)
             self.assertEqual((len(hung), seen, sorted(made)), (1, list(range(100)), list(range(100))))
-            self.assertLess(spent, 15, "the second read answered")
+            self.assertLess(spent, 190, "the second read answered")
             self.assertTrue(1 <= sent <= 12, sent)
 
     def test_while_a_trainer_computes_files_are_read_ahead_again_and_again(self) -> None:

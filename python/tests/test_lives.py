@@ -5,7 +5,6 @@ Method: a store in memory whose objects are taken away as a deletion does it, on
 from __future__ import annotations
 
 import threading
-import time
 import unittest
 from typing import Any, Callable
 
@@ -102,9 +101,7 @@ class Lives(unittest.TestCase):
         cursor = next(consumer).next
         timer = threading.Timer(0.3, lambda: delete(self.store, self.namespace))
         timer.start()
-        begun = time.monotonic()
         self.assertEqual(self.code(lambda: next(consumer)), "DELETED")
-        self.assertLess(time.monotonic() - begun, 10)
         consumer.close()
         namespace = self.namespace
         calls = (lambda: namespace.checkpoint("c", cursor), namespace.info, namespace.end_log, lambda: namespace.producer("q"))

@@ -32,7 +32,7 @@ export interface ServedSettings {
   readonly seed: number;
   /** How long things go wrong. */
   readonly roughMs: number;
-  /** How long everybody may take to finish afterwards. Default 90 s. */
+  /** How long nothing at all may happen while everybody finishes afterwards. Default 90 s: a busy machine is slow, but it goes on. */
   readonly patienceMs?: number | undefined;
 }
 
@@ -175,12 +175,24 @@ class ServedRun {
     await Promise.all(blows);
   }
 
+  /** Whatever anybody has got done. */
+  get #done(): number {
+    const counts = [...Object.values(this.#cast.counts), ...Object.values(this.#counts)];
+    return this.#oracle.counts.commits + counts.reduce((sum, count) => sum + count, 0);
+  }
+
   async #within(ms: number, what: string, work: Promise<unknown>): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<never>((_, reject) => {
-      const tell = (): void =>
-        reject(new Violation("liveness", `${what}: not within ${ms} ms; alive: ${this.#cast.names.join(", ")}`));
-      timer = setTimeout(tell, ms);
+      const watch = (before: number): void => {
+        timer = setTimeout(() => {
+          const done = this.#done;
+          if (done !== before) return watch(done);
+          const alive = this.#cast.names.join(", ");
+          reject(new Violation("liveness", `${what}: nothing has happened for ${ms} ms; alive: ${alive}`));
+        }, ms);
+      };
+      watch(this.#done);
     });
     await Promise.race([work, late, this.#failed]).finally(() => clearTimeout(timer));
   }

@@ -16,7 +16,7 @@ const hasPython = spawnSync("python3", ["--version"]).status === 0;
 if (!hasPython)
   console.warn("SKIPPED test/sim/served.test.ts: there is no python3, so no Python process meets the oracle");
 
-test.skipIf(!hasPython)("a short seed is clean, and Python took part in it", { timeout: 240_000 }, async () => {
+test.skipIf(!hasPython)("a short seed is clean, and Python took part in it", { timeout: 900_000 }, async () => {
   const { failure, counters } = await runServed({ root, seed: 2, roughMs: 3_000 });
   expect(failure).toBeUndefined();
   expect(counters["acknowledged"]).toBeGreaterThan(0);
@@ -27,7 +27,7 @@ test.skipIf(!hasPython)("a short seed is clean, and Python took part in it", { t
 
 test.skipIf(!hasPython)(
   "a package that acknowledges what it only uploaded is caught",
-  { timeout: 240_000 },
+  { timeout: 900_000 },
   async () => {
     const bug = pythonBugs.find(({ name }) => name === "a batch is acknowledged once it is uploaded");
     if (bug === undefined) throw new Error("the bug is gone");
