@@ -66,7 +66,7 @@ class Pins(unittest.TestCase):
         uri = self.fork(self.pin(confirmed=False))
         fork = batchweave.open_namespace(uri)
         self.assertTrue(self.parent.log.head.jump().pins[FORK]["confirmed"])
-        fork.close()
+        fork.end_log()
         texts = [bytes(share.slices[0].bytes) for share in fork.consumer({"dp": 1}, 0)]
         self.assertEqual(texts, [b"first", b"second"])
 
