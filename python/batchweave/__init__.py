@@ -17,6 +17,7 @@ from .format.tensors import decode_safetensors, encode_safetensors
 from .lifecycle.checkpoints import Checkpoint
 from .namespace import Namespace, create_namespace, open_namespace
 from .producer.producer import Producer, Ticket
+from .writer.row_writer import RowWriter, Written
 
 if TYPE_CHECKING:
     from .torch.dataset import StreamingDataLoader, StreamingDataset
@@ -40,11 +41,13 @@ __all__ = [
     "Consumer",
     "Namespace",
     "Producer",
+    "RowWriter",
     "Share",
     "Slice",
     "StreamingDataLoader",
     "StreamingDataset",
     "Ticket",
+    "Written",
     "create_namespace",
     "decode_safetensors",
     "encode_safetensors",

@@ -5,7 +5,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Literal, Mapping
 
 from .consumer.consumer import Consumer
 from .consumer.mesh import resolve_mesh
@@ -35,6 +35,7 @@ from .log.stage import lane_number, seq_in_log
 from .producer.producer import Producer
 from .store.object_store import RetryingStore, Store, open_store, path_of_file_uri
 from .store.prefix import life_store
+from .writer.row_writer import RowWriter
 
 #: How often a namespace that is not there yet is looked for: at first, and at most.
 _ABSENT_LOOK_S = 0.1
@@ -70,6 +71,38 @@ class Namespace:
         if self.log.spec.lanes is not None:
             lane_number(id, self.log.spec.lanes)
         return Producer(self.log, self.log.open_producer(id), **settings)
+
+    def writer(
+        self,
+        id: str,
+        tail: Literal["pad", "drop"] = "pad",
+        pack: int | None = None,
+        eos: int | None = None,
+        joins: Mapping[str, Mapping[str, Any]] | None = None,
+        pad: Mapping[str, float] | None = None,
+        fill: Mapping[str, float] | None = None,
+        user: Any = None,
+        **settings: Any,
+    ) -> RowWriter:
+        """Opens a writer: it takes rows or documents and makes batches of them, each once. On a closed log it only finds that all is there.
+
+        tail:  of rows that do not fill the last batch: "pad" adds rows that say they are none, "drop" leaves them out.
+        pack:  the length of sequences that documents of tokens are packed into; `eos` ends each document.
+        pad:   a value for each field whose rows differ in length: a share's are extended to its longest.
+        joins: how readers put the parts of a field together (FORMAT.md 13).   fill: what padding rows hold; 0, and -100 in `labels`.
+        Further settings are Producer's.
+        """
+        assert_name(id, "Writer id")
+        shape: dict[str, Any] = {"tail": tail, "pack": pack, "eos": eos, "joins": joins, "pad": pad, "fill": fill, "user": user}
+        manifest = self.log.head.jump()
+        if manifest.closed:
+            return RowWriter(id, self.uri, self.rows, self.chunks, None, self.log.find_resume_point(manifest, id), **shape)
+        producer = self.producer(id, **settings)
+        try:
+            return RowWriter(id, self.uri, self.rows, self.chunks, producer, producer.resume_point, **shape)
+        except BaseException:
+            producer.stop()
+            raise
 
     def consumer(
         self,

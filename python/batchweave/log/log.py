@@ -376,6 +376,13 @@ class Log:
                 raise
         return self._resume_point_in(key, last.size, last.check)
 
+    def find_resume_point(self, manifest: Manifest, producer: str) -> Any:
+        """The resume point of a producer that is not opened; None: it has none, or has never been."""
+        state = manifest.producers.get(producer)
+        if state is None and (found := self._find_silent(manifest, [producer]).get(producer)):
+            state = [*found.state[:STATE_LAST], {"table": found.table}, *found.state[5:]]
+        return None if state is None else self.read_resume_point(producer, state)
+
     def _resume_point_in(self, key: str, size: int, check: int) -> Any:
         trailer = decode_trailer(self._range(key, size - TRAILER_BYTES, TRAILER_BYTES), key, self.spec.uuid)
         start = trailer.metadata_offset
