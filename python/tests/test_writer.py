@@ -45,7 +45,7 @@ class Folder(unittest.TestCase):
 
     def slices(self, namespace: Namespace) -> list[bytes]:
         """All slices of the log, in order; it is closed for that."""
-        namespace.close()
+        namespace.end_log()
         with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:
             return [bytes(s.bytes) for share in consumer for s in share.slices]
 
@@ -77,7 +77,7 @@ class Streams(Folder):
         with self.assertLogs("batchweave.write", "WARNING") as logs:
             self.assertEqual(self.write(10).written[:5], (0, 0, 0, 10, 0))
         self.assertIn("all 10 samples are in", logs.output[0])
-        self.namespace().close()
+        self.namespace().end_log()
         with self.assertLogs("batchweave.write", "WARNING"):
             self.assertEqual(self.write(10).written.samples, 0)
         self.assertIn("is closed, and sample 11", self.refused(lambda: self.write(11), "CLOSED"))

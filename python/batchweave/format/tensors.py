@@ -146,7 +146,7 @@ def encode_safetensors(
     joins: how readers put the parts of a field together when they take several chunks or rows, such as {"x": {"chunks": 1, "rows": 0}}.
     """
     named = sorted(
-        ((name, _as_tensor(name, value)) for name, value in tensors.items()),
+        ((name, as_tensor(name, value)) for name, value in tensors.items()),
         key=lambda item: (-DTYPE_BYTES[item[1].dtype], item[0]),
     )
     texts = dict(metadata or {})
@@ -168,7 +168,8 @@ def encode_safetensors(
     return b"".join([struct.pack("<Q", len(text)), text, *(memoryview(t.data).cast("B") for _, t in named if t.data)])
 
 
-def _as_tensor(name: str, value: Any) -> Tensor:
+def as_tensor(name: str, value: Any) -> Tensor:
+    """A numpy array or torch tensor as it is stored."""
     if name == _METADATA:
         raise invalid(f"These tensors cannot be stored: {_METADATA} is not a name for a tensor.")
     if isinstance(value, Tensor):

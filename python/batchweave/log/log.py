@@ -380,7 +380,7 @@ class Log:
         """The resume point of a producer that is not opened; None: it has none, or has never been."""
         state = manifest.producers.get(producer)
         if state is None and (found := self._find_silent(manifest, [producer]).get(producer)):
-            state = [*found.state[:STATE_LAST], {"table": found.table}, *found.state[5:]]
+            state = found.state._replace(last=found.table if found.has_resume_point else None)
         return None if state is None else self.read_resume_point(producer, state)
 
     def _resume_point_in(self, key: str, size: int, check: int) -> Any:

@@ -8,8 +8,7 @@ from typing import Any, Mapping, NamedTuple, Sequence, Union
 from ..errors import BatchWeaveError, invalid
 from ..format.batch import SAFETENSORS_TYPE
 from ..format.padding import PADDING
-from ..format.tensors import DTYPE_BYTES, Tensor, encode_safetensors
-from ..format.tensors import _as_tensor as as_tensor
+from ..format.tensors import DTYPE_BYTES, Tensor, as_tensor, encode_safetensors
 
 #: What `write` takes: named values, one slice of bytes or text, or one of these for each chunk.
 Row = Union[Mapping[str, Any], bytes, bytearray, memoryview, str, Sequence[Any]]
