@@ -65,12 +65,15 @@ class Namespace:
     def chunks(self) -> int:
         return self.log.spec.chunks
 
-    def producer(self, id: str, **settings: Any) -> Producer:
-        """Opens a producer id, fencing whoever held it, and reads its resume point."""
+    def producer(self, id: str, epoch: int | None = None, **settings: Any) -> Producer:
+        """Opens a producer id, fencing whoever held it, and reads its resume point.
+
+        epoch: only if nobody opened it since that epoch was seen, 0 for never; otherwise FENCED.
+        """
         assert_name(id, "Producer id")
         if self.log.spec.lanes is not None:
             lane_number(id, self.log.spec.lanes)
-        return Producer(self.log, self.log.open_producer(id), **settings)
+        return Producer(self.log, self.log.open_producer(id, epoch), **settings)
 
     def writer(
         self,

@@ -267,10 +267,13 @@ class Log:
 
     # Producers.
 
-    def open_producer(self, producer: str) -> Opening:
-        """Commits the next epoch with a new incarnation, fencing whoever held the id, and reads the resume point."""
+    def open_producer(self, producer: str, epoch: int | None = None) -> Opening:
+        """Commits the next epoch with a new incarnation, fencing whoever held the id, and reads the resume point.
+
+        epoch: refused with FENCED unless this is the last one, 0 for an id that was never opened. Of several that saw the same, one opens it.
+        """
         incarnation = random_id()
-        manifest = self._open(producer, incarnation)
+        manifest = self._open(producer, incarnation, epoch)
         state = manifest.producers[producer]
         holder = Holder(producer, state.epoch, incarnation)
         for attempt in range(4):
@@ -289,7 +292,7 @@ class Log:
                 state = newer
         raise AssertionError
 
-    def _open(self, producer: str, incarnation: str) -> Manifest:
+    def _open(self, producer: str, incarnation: str, epoch: int | None = None) -> Manifest:
         """One commit when nobody is in the way; who loses twice publishes an intent, and whoever commits next opens it."""
         published: int | None = None
         wait = 0.4
@@ -301,6 +304,9 @@ class Log:
                 held = draft.producers.get(producer)
                 if draft.closed and (held is None or held.incarnation != incarnation):
                     raise closed(draft.end)  # before an epoch is spent on a producer that could only be told at its first batch
+                last = held or (silent[producer].state if producer in silent else None)
+                if epoch is not None and (last.epoch if last else 0) != epoch and not (held and held.incarnation == incarnation):
+                    raise fenced(Holder(producer, epoch, incarnation), last)
                 done = stage_opening(draft, producer, incarnation, silent.get(producer))
                 if not done:
                     stage_intents(draft, self.spec, intents.batches, intents.openings, silent, intents.leavings)
