@@ -1,4 +1,4 @@
-"""`python -m batchweave info|consume`: what a trainer's node can look at without Node.js.
+"""`python -m batchweave info|consume|load`: what a trainer's node can look at without Node.js.
 
 The lines that --json prints are those of the `batchweave` command.
 """
@@ -20,6 +20,7 @@ from ..format.stored_json import dump_json
 from ..lifecycle.checkpoints import DEFAULT_GROUP
 from ..namespace import Namespace, open_namespace
 from .description import describe, format_bytes, format_seconds
+from .load import add_load
 from .printable import printable
 from .stopping import Stop, Stopped
 
@@ -208,6 +209,7 @@ def _parser() -> _Parser:
     consume.add_argument("--no-pulse", action="store_true", help="Leave no hints of life beside the log.")
     consume.add_argument("--json", action="store_true")
     consume.set_defaults(run=_consume)
+    add_load(commands, _count)
     return parser
 
 

@@ -66,7 +66,7 @@ def as_prepared(value: Any) -> PreparedSample:
     tokens = _whole(value.tokens, "token", _TOKEN_END)
     mask = None
     if value.loss_mask is not None:
-        mask = bytes(_whole(value.loss_mask, "place of its loss mask", 2))
+        mask = bytes(list(_whole(value.loss_mask, "place of its loss mask", 2)))
         if len(mask) != len(tokens):
             raise Garbage(f"its loss mask has {len(mask)} places and there are {len(tokens)} tokens")
     if value.next_token is not None and not (type(value.next_token) is int and 0 <= value.next_token < _TOKEN_END):

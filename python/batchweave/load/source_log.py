@@ -7,7 +7,8 @@ import time
 from typing import Any, Callable, NamedTuple
 
 from ..errors import BatchWeaveError, is_error
-from ..format.manifest import STATE_EPOCH, STATE_LAST, STATE_SEQ, Manifest, has_left
+from ..format.manifest import Manifest
+from ..format.producer_state import LastBatch, ProducerState
 from ..format.sample_block import SAMPLE_BLOCK_TYPE
 from ..namespace import Namespace, create_namespace, open_namespace
 from ..producer.producer import Producer
@@ -36,7 +37,7 @@ class LaneState(NamedTuple):
     #: Nobody holds it: never opened, or left.
     is_free: bool
     #: What its producer's state says, for its resume point.
-    state: list[Any] | None
+    state: ProducerState | None
 
 
 class SourceLog:
@@ -55,24 +56,25 @@ class SourceLog:
     def uri(self) -> str:
         return self.namespace.uri
 
-    def look(self) -> tuple[Manifest, list[LaneState]]:
-        """The lanes at the head."""
+    def look(self, with_leavings: bool = False) -> tuple[Manifest, list[LaneState]]:
+        """The lanes at the head. `with_leavings`: also those whose holder said that it is gone, before anybody committed it."""
         log = self.namespace.log
         manifest = log.head.jump()
         ids = [f"lane-{lane}" for lane in range(self.lanes)]
         silent = log._find_silent(manifest, ids) if manifest.tables else {}
+        leavings = {(leaving.producer, leaving.epoch) for leaving in log.list_intents().leavings} if with_leavings else set()
         found = []
         for lane, id in enumerate(ids):
             state = manifest.producers.get(id)
             if state is None and id in silent:
                 finding = silent[id]
-                state = [*finding.state[:STATE_LAST], {"table": finding.table} if finding.has_resume_point else 0, *finding.state[5:]]
+                state = finding.state._replace(last=finding.table if finding.has_resume_point else None)
             if state is None:
                 found.append(LaneState(lane, 0, 0, 0, True, None))
                 continue
-            last = state[STATE_LAST]
-            written = last[5] if isinstance(last, list) and len(last) == 7 else state[STATE_EPOCH] if isinstance(last, list) else 0
-            found.append(LaneState(lane, state[STATE_EPOCH], written, state[STATE_SEQ], has_left(state), state))
+            written = state.last.epoch if isinstance(state.last, LastBatch) else 0
+            is_free = state.has_left or (id, state.epoch) in leavings
+            found.append(LaneState(lane, state.epoch, written, state.seq, is_free, state))
         return manifest, found
 
     def open(self, lane: int, epoch: int | None = None, **settings: Any) -> tuple[Producer, LanePoint]:
@@ -136,7 +138,7 @@ class SourceLog:
                 return False
             try:
                 if not self.fill():
-                    self.namespace.close()
+                    self.namespace.end_log()
                     return True
             except BatchWeaveError as error:
                 # Somebody else came to the same end at the same time.

@@ -1,0 +1,58 @@
+"""`python -m batchweave load FILE:SOURCE`: lanes of a source whose loader is Python."""
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import threading
+from typing import Any, Callable
+
+from ..format.stored_json import dump_json
+from .printable import printable
+from .stopping import Stopped
+
+
+def add_load(commands: Any, count: Callable[[str], int]) -> None:
+    """The subcommand and its options."""
+    load = commands.add_parser("load", help="Fills the log of a Python source; start it as often as you like.")
+    load.add_argument("source", help="A Python file and the name of a batchweave.load.Source in it: pipeline.py:books.")
+    load.add_argument("--uri", help="The folder of source logs (default: what the source says, or BATCHWEAVE_SOURCES).")
+    load.add_argument("--workers", type=int, help="Processes for transforms (default: one a core; 0: none, transforms run in this process).")
+    load.add_argument("--lanes", type=count, help="Lanes that this process holds at most (default: all).")
+    load.add_argument("--json", action="store_true")
+    load.set_defaults(run=run_load)
+
+
+def run_load(args: argparse.Namespace) -> None:
+    from ..load.loader import Loader
+    from ..load.pipeline_file import load_pipeline
+
+    if not args.json:
+        logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
+    loader = Loader(load_pipeline(args.source), args.uri, workers=args.workers, lanes_max=args.lanes, place=args.source)
+    # The lanes write in threads of their own, and a signal interrupts this one.
+    ended: list[Any] = []
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            ended.append(loader.run())
+        except BaseException as error:  # noqa: BLE001: raised below
+            ended.append(error)
+        done.set()
+
+    threading.Thread(target=work, name="load", daemon=True).start()
+    try:
+        done.wait()
+    except Stopped:
+        # What is in blocks goes into the log, and the lanes are free for others at once.
+        loader.stop()
+        done.wait()
+    if isinstance(ended[0], BaseException):
+        raise ended[0]
+    report = ended[0]
+    if args.json:
+        sys.stdout.write(printable(dump_json(report._asdict()).decode()) + "\n")
+        return
+    end = "complete" if report.is_complete else "not complete"
+    print(printable(f"source {report.source}: {report.samples} samples loaded here, {report.faults} left out; the log is {end}"), file=sys.stderr)
