@@ -190,27 +190,31 @@ class FleetTest(Case):
         alone.communicate(timeout=120)
         expected = Blocks(f"{self.uri}/alone/doubled")
         self.assertEqual(len(expected.ids), 160)
-        chance = random.Random(3)
-        until = time.monotonic() + 100
-        first = run_loader(self.folder + "/many", "doubled", LOAD_COUNT="80", LOAD_DELAY="0.05")
-        while time.monotonic() < until:
-            time.sleep(2 + chance.random())
-            second = run_loader(self.folder + "/many", "doubled", LOAD_COUNT="80", LOAD_DELAY="0.05")
-            time.sleep(1)
-            first.send_signal(signal.SIGKILL)
-            first.communicate()
-            first = second
-            try:
-                first.communicate(timeout=0.1)
-                break
-            except subprocess.TimeoutExpired:
-                if open_namespace(f"{self.uri}/many/doubled").info()["closed"]:
-                    break
-        first.communicate(timeout=60)
+        folder = self.folder + "/many"
+        for kills in range(3):
+            loaders = [run_loader(folder, "doubled", LOAD_COUNT="80", LOAD_DELAY="0.1") for _ in range(1 + kills % 2)]
+            begun = self.steps(folder)
+            while self.steps(folder) < begun + 3:
+                time.sleep(0.1)
+            for loader in loaders:
+                loader.send_signal(signal.SIGKILL)
+                loader.communicate()
+        self.assertFalse(open_namespace(f"file://{folder}/doubled").info()["closed"])
+        loaders = [run_loader(folder, "doubled", LOAD_COUNT="80") for _ in range(2)]
+        for loader in loaders:
+            _, errors = loader.communicate(timeout=120)
+            self.assertEqual(loader.returncode, 0, errors.decode())
         found = Blocks(f"{self.uri}/many/doubled")
         self.assertEqual(found.samples, expected.samples)
         self.assertEqual(found.digests, expected.digests)
         self.assertEqual(len(set(found.ids)), 160)
+
+    @staticmethod
+    def steps(folder: str) -> int:
+        try:
+            return int(open_namespace(f"file://{folder}/doubled").info()["steps"]["end"])
+        except BatchWeaveError:
+            return 0
 
     def test_a_loader_that_is_told_to_stop_frees_its_lanes_at_once(self) -> None:
         first = run_loader(self.folder, "plain", LOAD_COUNT="400", LOAD_DELAY="0.02")

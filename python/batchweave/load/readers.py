@@ -63,11 +63,15 @@ class _Streaming:
             dataset = self._dataset.shard(num_shards=part.lanes, index=part.lane) if is_divided else self._dataset
             if part.shuffle:
                 dataset = dataset.shuffle(seed=int.from_bytes(f"{part.seed}:{epoch}".encode(), "big") % 2**32)
-            if self._initial is None and state is None:
-                self._initial = json.loads(json.dumps(dataset.state_dict()))
-            # Also at the beginning: iterating again goes on from the state that was loaded last.
-            if state is not None or self._initial is not None:
-                dataset.load_state_dict(self._initial if state is None else state)
+            # Also at the beginning: iterating a data set again goes on from the state that was loaded last.
+            if dataset is not self._dataset:
+                initial = None
+            elif self._initial is None:
+                initial = self._initial = json.loads(json.dumps(dataset.state_dict()))
+            else:
+                initial = self._initial
+            if state is not None or initial is not None:
+                dataset.load_state_dict(initial if state is None else state)
             passed, since_state = since, 0
             for value in dataset:
                 since_state += 1
