@@ -61,8 +61,9 @@ function openingPace(roundTripMs: number): OpeningPace {
  * Whether an opening fences whoever holds the id. False: not when somebody else opens it at the same time. `"when-quiet"`: not when it was opened
  * or wrote within the last half a minute either and did not close, by the clocks of the writers. Nobody can see from here whether a holder lives, so this is a courtesy,
  * against starting the same job twice: it may refuse a holder's successor for a while, and fences a holder that has been quiet for long.
+ * With an epoch: only from its holder, whom somebody has looked at before (0: nobody has held the id yet).
  */
-export type Takeover = boolean | "when-quiet";
+export type Takeover = boolean | "when-quiet" | { readonly epoch: number };
 
 const quietMs = 30_000;
 
@@ -108,6 +109,7 @@ class Opener {
     this.#id = id;
     this.#incarnation = incarnation;
     this.#takeover = takeover;
+    if (typeof takeover === "object") this.#before = takeover.epoch;
   }
 
   /** Returns a verified manifest in which this incarnation holds the id. */
@@ -152,7 +154,9 @@ class Opener {
 
   /** Asks to be opened, once for every epoch; returns the epoch named. */
   async #publish(manifest: Manifest, published: number | undefined, options: CallOptions): Promise<number> {
-    const before = this.#stateIn(manifest)?.epoch ?? this.#before ?? 0;
+    // Whoever may not fence is not to be opened by a carrier after somebody else came first.
+    const seen = this.#takeover === true ? this.#stateIn(manifest)?.epoch : this.#before;
+    const before = seen ?? this.#stateIn(manifest)?.epoch ?? this.#before ?? 0;
     if (published === before) return before;
     const intent = { producer: this.#id, before: asEpoch(before), incarnation: this.#incarnation };
     const key = openingIntentKey(this.#log.spec.uuid, intent);
@@ -185,7 +189,9 @@ class Opener {
         await head.keep(manifest, options);
         return manifest;
       }
-      if (env.monotonic() >= until) return undefined;
+      // Somebody else opened it, whom this one may not fence: the next attempt says so.
+      const isLate = this.#takeover !== true && (this.#stateIn(manifest)?.epoch ?? 0) !== (this.#before ?? 0);
+      if (isLate || env.monotonic() >= until) return undefined;
     }
   }
 

@@ -1,5 +1,13 @@
 /** The state of a namespace, as plain data for people. Reads only. */
-import { asVersion, type Grid, type Manifest, type NamespaceSpec, type Order } from "../format/index.js";
+import {
+  asVersion,
+  type Grid,
+  hasLeft,
+  type Manifest,
+  type NamespaceSpec,
+  type Order,
+  type ProducerState,
+} from "../format/index.js";
 import { type LiveCheckpoint, liveCheckpoints, reclaimWarning } from "../lifecycle/index.js";
 import { firstOwnStep, type Log, listIntents, seqInLog } from "../log/index.js";
 import type { CallOptions } from "../store/index.js";
@@ -19,6 +27,10 @@ export interface ProducerInfo {
   readonly seq: number;
   /** Version of the manifest in which it last changed. */
   readonly version: number;
+  /** Its holder has closed it, and nobody opened it since. */
+  readonly hasLeft: boolean;
+  /** How often it was opened since its last batch was made: 0 while the one who made that batch holds it. */
+  readonly openings: number;
   /** With detail: who made that version (another producer, when the batches were carried) and when; undefined when it is reclaimed. */
   readonly lastCommit?: LastCommit | undefined;
   /** With detail: batches that are uploaded and announced, and not committed yet. */
@@ -76,7 +88,8 @@ export async function readInfo(uri: string, log: Log, options: InfoOptions = {})
   const producers = [...manifest.producers]
     .map(([id, state]): ProducerInfo => {
       const seq = seqInLog(spec, manifest, id, state.seq);
-      return { id, epoch: state.epoch, seq, version: state.at };
+      const openings = state.epoch - madeBy(state);
+      return { id, epoch: state.epoch, seq, version: state.at, hasLeft: hasLeft(state), openings };
     })
     .sort((a, b) => b.version - a.version || (a.id < b.id ? -1 : 1));
   return {
@@ -100,6 +113,12 @@ export async function readInfo(uri: string, log: Log, options: InfoOptions = {})
     orphanCutoff: manifest.orphanCutoff,
     warning: await reclaimWarning(log, manifest, log.head.boundary.newest.upTo, options.signal),
   };
+}
+
+/** The epoch that made the last batch. Unknown when its state came back from a table: then the one before this. */
+function madeBy({ resume, epoch }: ProducerState): number {
+  if (resume.kind === "batch") return resume.batch.epoch;
+  return resume.kind === "none" ? 0 : epoch - 1;
 }
 
 /** The ancestors of a fork, with how many of its steps' batches each holds: in sealed segments, and in the last run, which the fork keeps itself. */

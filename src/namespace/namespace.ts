@@ -63,7 +63,8 @@ export interface ProducerOptions extends ProducerSettings {
   readonly id: string;
   /**
    * False: refuse with FENCED when another process opens the id at the same time, instead of fencing it. `"when-quiet"`: also when the id was opened
-   * or wrote within the last 30 seconds, so that a job which is started twice by mistake does not fence itself.
+   * or wrote within the last 30 seconds, so that a job which is started twice by mistake does not fence itself. With an epoch: refuse unless the id is
+   * still held by that epoch, as `info()` showed it (0: never opened).
    */
   readonly takeover?: Takeover | undefined;
   readonly cadence?: CadenceSettings | undefined;

@@ -1,7 +1,7 @@
 /**
  * plan: from many sources to balanced batches; public as `batchweave/plan`.
  *
- * Owns: sources, loaders and their worker threads, mixing, cost models, balancing, packing, the construction of slices, pipelines in one file.
+ * Owns: sources, loaders and their worker threads, lanes that move between processes, mixing, cost models, balancing, packing, the construction of slices, pipelines in one file.
  * May import: index. Like any user, it has the public names of the package and no others.
  * Promises: every batch is decided by the pipeline, its seed and its place in the log, so that a replacement continues bit for bit and N
  * producers in lanes give the log of one; no sample is lost or used twice; every fault is counted and recorded with the batch it touched.
@@ -9,6 +9,18 @@
 
 export { finishSlice } from "./construct/deferred.js";
 export { type PackingMethod, packSequences } from "./construct/packing.js";
+export {
+  FleetHints,
+  type Handover,
+  type HoldOptions,
+  type HoldOutcome,
+  holdLanes,
+  type LaneBatch,
+  type LaneLog,
+  type LaneWriter,
+  type MadeBatch,
+  type Wanted,
+} from "./fleet/index.js";
 export { arrivalAssignment, balanceBins, imbalance } from "./graph/balance.js";
 export {
   backboneCost,

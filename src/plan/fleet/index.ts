@@ -1,0 +1,11 @@
+/**
+ * plan/fleet: who holds which lane of which log.
+ *
+ * Owns: taking, keeping, giving up and taking over lanes; hints of a fleet; the end of a log by whoever comes.
+ * May import: index.
+ * Promises: what is written never depends on who holds a lane; no number or registration of processes; a lane whose holder dies while its batch is wanted
+ * is taken over, one whose holder is only slow is not robbed for ever; requests and handovers of a process are bounded.
+ */
+export { FleetHints, type Wanted } from "./fleet-hints.js";
+export { type Handover, type HoldOptions, type HoldOutcome, holdLanes, type MadeBatch } from "./lane-holder.js";
+export type { LaneBatch, LaneLog, LaneWriter } from "./lane-log.js";

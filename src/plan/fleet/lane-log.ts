@@ -1,0 +1,47 @@
+/** What fleets hold: logs whose lanes move between processes, and whoever makes the batches of one lane. */
+import type { AppendOptions, Namespace } from "../../index.js";
+
+/** A log whose lanes processes hold: a source log, or the training log. */
+export interface LaneLog {
+  /** The source's name, or "training"; for people and hints. */
+  readonly name: string;
+  /** Lanes order: producers `lane-0` to `lane-<lanes - 1>`. */
+  readonly ns: Namespace;
+  readonly lanes: number;
+  /** Of the whole log at most; Infinity: until its lanes end. */
+  readonly steps: number;
+  /** Where a lane goes on. Cheap: reads nothing before `next()`. `at`: what the lane's producer says. */
+  open(
+    lane: number,
+    at: { readonly seq: number; readonly resumePoint: unknown },
+    signal?: AbortSignal | undefined,
+  ): Promise<LaneWriter>;
+}
+
+/** Makes the batches of one lane; each is a function of what is in the log and the pipeline, whoever makes it. */
+export interface LaneWriter {
+  readonly nextSeq: number;
+  readonly nextStep: number;
+  /** Whether only fillers can follow. Cheap when the lane's last batch says so; a lane without one has its sources asked. */
+  isOver(signal?: AbortSignal | undefined): Promise<boolean>;
+  /** Undefined: the lane has ended. With `isFiller` the batch may be empty: it fills the gap of a lane that ended before others. */
+  next(options?: {
+    readonly isFiller?: boolean | undefined;
+    readonly signal?: AbortSignal | undefined;
+  }): Promise<LaneBatch | undefined>;
+  /** Lets go of what it read ahead. */
+  close(): Promise<void>;
+}
+
+/** A batch that is ready to be appended. The resume point of a lane's last batch says that it is over. */
+export interface LaneBatch {
+  readonly slices: readonly Uint8Array[];
+  readonly append: Omit<AppendOptions, "signal">;
+  /** For whoever is told of it. */
+  readonly note?: unknown;
+}
+
+/** The producer of a lane. */
+export function laneProducer(lane: number): string {
+  return `lane-${lane}`;
+}
