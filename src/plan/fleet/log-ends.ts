@@ -38,7 +38,7 @@ export class LogEnds {
     const isOurs = [...own.values()].every((held) => held.isEnded && held.nextStep === view.lanes[held.lane]?.nextStep);
     if (!isStill || !isFilled || !isOurs || !(await this.#haveEnded(log, view, own, answers, signal))) return false;
     try {
-      await log.ns.close({ signal });
+      await log.ns.endLog({ signal });
       return true;
     } catch (error) {
       // Somebody wrote meanwhile, above a step that is missing now.
