@@ -27,6 +27,7 @@ const { values } = parseArgs({
     json: { type: "boolean", default: false },
   },
 });
+process.chdir(root);
 const wanted = values.rooms.split(",");
 const tracked = spawnSync("git", ["ls-files", "-co", "--exclude-standard"], { cwd: root, encoding: "utf8" })
   .stdout.split("\n")

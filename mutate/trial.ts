@@ -1,6 +1,6 @@
 /** Trying a mutant: the change is made in a copy of the tree, and tests run there, the nearest first, until one fails. */
 import { spawn } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { applyMutant, type Mutant } from "./mutants.js";
@@ -57,6 +57,8 @@ const units: Readonly<Record<string, readonly (readonly string[])[]>> = {
   ],
   store: [["test/store"], ["test/stores", "test/log"]],
 };
+/** Tests of the first stage at most. */
+const closestMax = 4;
 const simulated: readonly string[] = ["log", "cadence", "producer", "consumer", "lifecycle"];
 
 /** The same for Python, quick ones only; after these come all the others. */
@@ -96,6 +98,24 @@ const vitest = (name: string, paths: readonly string[]): Stage => ({
   ],
 });
 
+/** Most mutants fall to tests that bear the name of their file, or use what it exports by name; a handful of those takes seconds. */
+function closestTests(file: string, files: readonly string[], room: string): string[] {
+  const stem = file.slice(file.lastIndexOf("/") + 1, -".ts".length);
+  const text = existsSync(file) ? readFileSync(file, "utf8") : "";
+  const exported = [...text.matchAll(/^export (?:async )?(?:function\*?|class|const) (\w+)/gm)];
+  const names = new RegExp(`\\b(?:${exported.map(([, name]) => name).join("|") || "-"})\\b`, "g");
+  return files
+    .filter((path) => path.startsWith(`test/${room}/`) && path.endsWith(".test.ts"))
+    .map((path) => ({
+      path,
+      uses: path.startsWith(`test/${room}/${stem}`) ? Infinity : (readFileSync(path, "utf8").match(names)?.length ?? 0),
+    }))
+    .filter(({ uses }) => uses > 0)
+    .sort((a, b) => b.uses - a.uses)
+    .slice(0, closestMax)
+    .map(({ path }) => path);
+}
+
 /** What a mutant of a file has to survive; `files` is the tree, `python` the interpreter. */
 export function stagesOf(file: string, files: readonly string[], python: string): Stage[] {
   if (file.endsWith(".py")) {
@@ -117,10 +137,8 @@ export function stagesOf(file: string, files: readonly string[], python: string)
   const build = { name: "types", command: process.execPath, args: ["node_modules/.bin/tsc"] };
   const [near, rest] = units[room] ?? [[`test/${room}`], []];
   const tests = [vitest("near", near as readonly string[]), vitest("rest", rest as readonly string[])] as const;
-  // Most mutants fall to the tests that bear the name of their file, and those take a second.
-  const stem = file.slice(file.lastIndexOf("/") + 1, -".ts".length);
-  const namesakes = files.filter((path) => path.startsWith(`test/${room}/${stem}`) && path.endsWith(".test.ts"));
-  const own = namesakes.length > 0 ? [vitest("own", namesakes)] : [];
+  const closest = closestTests(file, files, room);
+  const own = closest.length > 0 ? [vitest("own", closest)] : [];
   return simulated.includes(room)
     ? [...own, build, tests[0], sim("chaos", 6), tests[1], sim("cooperative", 8), sim("chaos", 15)]
     : [...own, build, ...tests, sim("chaos", 6)];
