@@ -63,9 +63,9 @@ const simulated: readonly string[] = ["log", "cadence", "producer", "consumer", 
 
 /** The same for Python, quick ones only; after these come all the others. */
 const pythonUnits: Readonly<Record<string, readonly string[]>> = {
-  format: ["fuzz", "log", "conformance"],
-  log: ["chain_hazards", "heads", "log", "lives", "durability"],
-  producer: ["takeover", "log", "publisher", "lives", "chain_hazards"],
+  format: ["edges", "fuzz", "log", "conformance"],
+  log: ["edges", "chain_hazards", "heads", "log", "lives", "durability"],
+  producer: ["edges", "takeover", "log", "publisher", "lives", "chain_hazards"],
   consumer: ["conformance", "reused_buffers"],
   lifecycle: ["lag", "log", "pins"],
   store: ["durability", "lives", "file_store"],

@@ -1,0 +1,119 @@
+"""Property: small rules of the format and of a producer hold at their very edges: which batches share an intent, how many bytes an element of a tensor
+takes, which slices are sealed, what a flush waits for, what a carrier tidies up.
+
+Method: values on both sides of each edge, and what was written read back; producers on a store in memory.
+"""
+from __future__ import annotations
+
+import json
+import struct
+import threading
+import unittest
+from typing import Any
+
+from batchweave import BatchWeaveError
+from batchweave.format.descriptor import Descriptor, Extent
+from batchweave.format.keys import INTENT_PREFIX, batch_intents, parse_intent_key
+from batchweave.format.seal import SEAL_BYTES, stride_for
+from batchweave.format.tensors import decode_safetensors
+from batchweave.log.log import Log
+from hooked_store import HookedStore
+from small_world import World, Writer
+
+UUID = "6f1d3c1e-58a4-4d0c-9a3e-2b7c90d1e4f5"
+BYTES = {1: "BOOL U8 I8 F8_E4M3 F8_E5M2 F8_E8M0", 2: "U16 I16 F16 BF16", 4: "U32 I32 F32", 8: "U64 I64 F64 C64"}
+
+
+def batch(seq: int, base: int = 3, attempt: int = 0, epoch: int = 1, incarnation: str = "0123456789ab") -> Descriptor:
+    return Descriptor("p", epoch, incarnation, seq, base, attempt, (Extent(2, 200, 100, 7 + seq),))
+
+
+def tensors(header: Any, body: int) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(body)
+
+
+class Format(unittest.TestCase):
+    def test_batches_share_an_intent_only_if_each_follows_the_one_before_and_all_are_read_back(self) -> None:
+        for name, batches, count in (
+            ("consecutive", [batch(0), batch(1), batch(2)], 1),
+            ("a gap", [batch(0), batch(2)], 2),
+            ("another base", [batch(0), batch(1, base=4)], 2),
+            ("another attempt", [batch(0), batch(1, attempt=1)], 2),
+            ("another epoch", [batch(0), batch(1, epoch=2)], 2),
+            ("another incarnation", [batch(0), batch(1, incarnation="ba9876543210")], 2),
+        ):
+            keys, all_named = batch_intents(UUID, batches)
+            found = [d for key in keys for d in parse_intent_key(UUID, key) or []]
+            self.assertEqual((len(keys), all_named, found), (count, True, batches), name)
+
+    def test_every_type_has_its_bytes_and_not_one_more(self) -> None:
+        for size, names in BYTES.items():
+            for dtype in names.split():
+                entry = {"t": {"dtype": dtype, "shape": [3], "data_offsets": [0, 3 * size]}}
+                found, _ = decode_safetensors(tensors(entry, 3 * size))
+                self.assertEqual(len(found["t"].data), 3 * size, dtype)
+                entry["t"]["data_offsets"] = [0, 3 * size + 3]
+                with self.assertRaises(BatchWeaveError):
+                    decode_safetensors(tensors(entry, 3 * size + 3))
+
+    def test_tensors_lie_side_by_side_behind_an_object(self) -> None:
+        def two(begin: int) -> dict[str, Any]:
+            return {
+                "a": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]},
+                "b": {"dtype": "U8", "shape": [2], "data_offsets": [begin, begin + 2]},
+            }
+
+        self.assertEqual(set(decode_safetensors(tensors(two(2), 4))[0]), {"a", "b"})
+        for header, body in ((two(3), 5), (two(1), 3), (b" {}", 0), (two(2), 5)):
+            with self.assertRaises(BatchWeaveError):
+                decode_safetensors(tensors(header, body))
+
+    def test_slices_are_sealed_from_four_kilobytes_to_what_an_extent_holds(self) -> None:
+        for length, most, expected in (
+            (4_096, 1 << 20, 4_096 + SEAL_BYTES),
+            (4_095, 1 << 20, None),
+            (5_000, 5_000 + SEAL_BYTES, 5_000 + SEAL_BYTES),
+            (5_000, 4_999 + SEAL_BYTES, None),
+        ):
+            self.assertEqual(stride_for([bytes(length)] * 2, most), expected, (length, most))
+        self.assertIsNone(stride_for([], 1 << 20))
+        self.assertIsNone(stride_for([bytes(5_000), bytes(5_001)], 1 << 20))
+
+
+class Producers(unittest.TestCase):
+    def test_a_flush_waits_for_what_was_accepted_before_it_and_for_nothing_later(self) -> None:
+        from batchweave import open_namespace
+
+        world = World()
+        store = HookedStore(world.store)
+        may_upload = threading.Event()
+        store.after_put = lambda key: may_upload.wait(60) and None if "p-1-1-" in key.rpartition("/")[2] else None
+        producer = open_namespace("memory:test", store=store).producer("p")
+        producer.append([b"first"])
+        flushed = threading.Thread(target=producer.flush)
+        flushed.start()
+        producer.append([b"second"])  # its upload hangs until the flush is over
+        flushed.join(60)
+        self.assertFalse(flushed.is_alive())
+        may_upload.set()
+        producer.close()
+
+    def test_a_carrier_removes_the_intents_that_are_in(self) -> None:
+        from batchweave import open_namespace
+
+        world = World()
+        follower = Writer(world.log, "follower").open()
+        for key in batch_intents(world.log.spec.uuid, [follower.upload()])[0]:
+            world.log.store.put(key, b"")
+        carrier = open_namespace("memory:test", store=world.store).producer("carrier")
+        carrier.append([b"x"])
+        carrier.flush()
+        carrier.append([b"y"])
+        carrier.close()
+        self.assertFalse(Log.list_intents(world.open()).batches)
+        self.assertFalse([key for key in world.store.objects if INTENT_PREFIX in key and "-left-" not in key and "-open-" not in key])
+
+
+if __name__ == "__main__":
+    unittest.main()
