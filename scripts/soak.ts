@@ -1,5 +1,6 @@
 /**
- * `npm run soak -- --hours N`: simulation seeds nobody has run yet, and real processes that are killed, in turns, for as long as it is told.
+ * `npm run soak -- --hours N`: simulation seeds nobody has run yet, and real processes that are killed, in turns, for as long as it is told; with
+ * `--only suite`, the TypeScript tests again and again.
  *
  * What it did is kept in a folder (`--folder`, default .cache/soak): `state.json` says which seeds are done, so a soak that was stopped or killed goes on
  * where it was, and `found/` has the whole output of every run that failed, with the command that repeats it. A failure does not stop the soak; the
@@ -18,11 +19,13 @@ const { values } = parseArgs({
     folder: { type: "string", default: join(dist, "../.cache/soak") },
     /** Only kinds whose name contains this. */
     only: { type: "string", default: "" },
+    /** What `--only suite` runs of the TypeScript tests; all of them unless told. May be given again. */
+    tests: { type: "string", multiple: true, default: [] },
     help: { type: "boolean", default: false },
   },
 });
 if (values.help) {
-  console.log("npm run soak -- [--hours 1] [--folder .cache/soak] [--only TEXT]");
+  console.log("npm run soak -- [--hours 1] [--folder .cache/soak] [--only TEXT] [--tests test/log]");
   process.exit(0);
 }
 
@@ -50,15 +53,31 @@ const chaos = (name: string, turns: number, ...more: string[]): Kind => ({
   seeds: 1,
   args: (seed) => ["scripts/chaos.js", "--rounds", String(roundsPerTurn), "--seed", String(seed), ...more],
 });
+/** The tests themselves, files in another order each time: what fails on a busy machine, or after another test, is found by running them again and again. */
+const suite: Kind = {
+  name: "suite",
+  turns: values.only === "suite" ? 1 : 0,
+  seeds: 1,
+  args: (seed) => [
+    "../node_modules/vitest/vitest.mjs",
+    "run",
+    "--reporter=dot",
+    "--sequence.shuffle.files",
+    `--sequence.seed=${seed}`,
+    ...values.tests,
+  ],
+};
 const kinds: readonly Kind[] = [
   sim("chaos", 6),
   sim("cooperative", 3),
   sim("hazard-34-lives", 2),
   sim("deep", 3),
+  sim("power", 2),
+  suite,
   chaos("files", 1),
   chaos("python", 1, "--python"),
   chaos("recreate", 1, "--recreate"),
-].filter(({ name }) => name.includes(values.only));
+].filter(({ name, turns }) => turns > 0 && name.includes(values.only));
 
 /** The next seed of each kind, and what was run. */
 interface State {
@@ -83,7 +102,10 @@ function saveState(): void {
 function run(args: readonly string[]): Promise<{ readonly code: number | null; readonly output: string }> {
   return new Promise((resolve) => {
     const [script, ...rest] = args as [string, ...string[]];
-    const child = spawn(process.execPath, [join(dist, script), ...rest], { stdio: ["ignore", "pipe", "pipe"] });
+    const child = spawn(process.execPath, [join(dist, script), ...rest], {
+      cwd: join(dist, ".."),
+      stdio: ["ignore", "pipe", "pipe"],
+    });
     let output = "";
     const keep = (bytes: Buffer): void => {
       output = (output + bytes.toString("utf8")).slice(-1_000_000);
