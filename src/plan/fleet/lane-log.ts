@@ -22,7 +22,7 @@ export interface LaneLog {
 export interface LaneWriter {
   readonly nextSeq: number;
   readonly nextStep: number;
-  /** Whether only fillers can follow. Cheap when the lane's last batch says so; a lane without one has its sources asked. */
+  /** Whether only fillers can follow. Asked of lanes that have no batch yet. */
   isOver(signal?: AbortSignal | undefined): Promise<boolean>;
   /** Undefined: the lane has ended. With `isFiller` the batch may be empty: it fills the gap of a lane that ended before others. */
   next(options?: {
@@ -33,7 +33,7 @@ export interface LaneWriter {
   close(): Promise<void>;
 }
 
-/** A batch that is ready to be appended. The resume point of a lane's last batch says that it is over. */
+/** A batch that is ready to be appended. The resume point of a lane's last batch says so to everybody: it has `over: 1`. */
 export interface LaneBatch {
   readonly slices: readonly Uint8Array[];
   readonly append: Omit<AppendOptions, "signal">;

@@ -10,6 +10,10 @@ import type { LaneView, LogView } from "./lane-view.js";
 /** What a lane answered holds for so long, while it stands. */
 const believedMs = 10_000;
 
+/** A lane's sources have so long for their answer: what they wait for may never come. */
+const askedMsMax = 2_000;
+const tooLong = Symbol("no answer in time");
+
 interface Answers {
   /** Batches in all lanes when the log was looked at last: one that grows has not ended. */
   batches: number;
@@ -69,13 +73,24 @@ export class LogEnds {
     return true;
   }
 
+  /** A lane that wrote says so itself; one that never did has its sources asked, unless they keep us waiting. */
   async #hasEnded(log: LaneLog, { lane, nextStep }: LaneView, signal: AbortSignal): Promise<boolean> {
     if (nextStep >= log.steps) return true;
     const at = (await log.ns.producerState(laneProducer(lane), { signal })) ?? { seq: 0, resumePoint: undefined };
+    if (at.seq > 0) return (at.resumePoint as { readonly over?: unknown } | null)?.over === 1;
+    const [late, done] = [new AbortController(), new AbortController()];
+    this.#env.sleep(askedMsMax, AbortSignal.any([signal, done.signal])).then(
+      () => late.abort(tooLong),
+      () => {},
+    );
     const writer = await log.open(lane, at, signal);
     try {
-      return await writer.isOver(signal);
+      return await writer.isOver(AbortSignal.any([signal, late.signal]));
+    } catch (error) {
+      if (error !== tooLong) throw error;
+      return false;
     } finally {
+      done.abort();
       await writer.close();
     }
   }
