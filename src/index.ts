@@ -95,6 +95,7 @@ export {
   type BatchInfo,
   type BatchListing,
   type CheckpointOptions,
+  type CommitInfo,
   type ConsumerOptions,
   createNamespace,
   type DeleteOptions,

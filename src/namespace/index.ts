@@ -3,7 +3,7 @@
  * May import: errors, env, observe, format, store, log, cadence, producer, consumer, lifecycle, pulse.
  * Promises: producers, consumers and the lifecycle meet here and in the log, nowhere else.
  */
-export type { InfoOptions, NamespaceInfo, ProducerInfo } from "./info.js";
+export type { CommitInfo, InfoOptions, NamespaceInfo, ProducerInfo } from "./info.js";
 export type { BatchInfo, BatchListing, SliceInfo } from "./inspect.js";
 export { type ListNamespacesOptions, listNamespaces, type NamespaceListing } from "./listing.js";
 export { type CheckpointOptions, type ConsumerOptions, Namespace, type ProducerOptions } from "./namespace.js";

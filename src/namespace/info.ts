@@ -133,6 +133,20 @@ function originsOf({ fork }: NamespaceSpec): NamespaceInfo["origins"] {
   }));
 }
 
+/** One version of the log, as its manifest tells of it. */
+export interface CommitInfo extends LastCommit {
+  readonly version: number;
+  /** `[trim, end)` after it. */
+  readonly steps: { readonly trim: number; readonly end: number };
+}
+
+/** A version's commit, for people: it is read without being verified. Undefined when it is reclaimed, or not there yet. */
+export async function readCommit(log: Log, version: number, options?: CallOptions): Promise<CommitInfo | undefined> {
+  if (!Number.isSafeInteger(version) || version < 1) return undefined;
+  const manifest = await log.head.read(asVersion(version), options);
+  return manifest && { version, steps: manifest.steps, ...lastCommit(manifest.commit) };
+}
+
 function lastCommit({ by, kind, time }: Manifest["commit"]): LastCommit {
   return { by, kind, timeMs: time };
 }

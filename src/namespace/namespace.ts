@@ -53,7 +53,7 @@ import {
 } from "../pulse/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
 import { consumerMetrics } from "./consumer-metrics.js";
-import { type InfoOptions, type NamespaceInfo, readInfo } from "./info.js";
+import { type CommitInfo, type InfoOptions, type NamespaceInfo, readCommit, readInfo } from "./info.js";
 import { type BatchInfo, type BatchListing, inspectBatch, listBatches, readSlice } from "./inspect.js";
 import { lagMetrics, reclaimMetrics } from "./lifecycle-metrics.js";
 
@@ -338,6 +338,11 @@ export class Namespace {
   /** The state of the log at its head. */
   async info(options?: InfoOptions): Promise<NamespaceInfo> {
     return await readInfo(this.uri, this.#log, options);
+  }
+
+  /** Who made a version of the log, when, and where the log ended then; undefined when it is reclaimed, or not there yet. One small read. */
+  async commitAt(version: number, options?: CallOptions): Promise<CommitInfo | undefined> {
+    return await readCommit(this.#log, version, options);
   }
 
   /** The batches of the log in order, from step `from` up to, not including, `to`. */

@@ -49,7 +49,7 @@ export {
 export type { PreparedImage, PreparedSample } from "./load/prepared-sample.js";
 export type { SampleMeta } from "./load/sample-meta.js";
 export { placementFigures, type SourceFigures } from "./load/source-figures.js";
-export { tokenize } from "./load/tokenize.js";
+export { openTokenizer, type Tokenizer, type TokenizerChoice, tokenize } from "./load/tokenize.js";
 export {
   type Placement,
   placed,

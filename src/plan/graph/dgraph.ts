@@ -54,6 +54,17 @@ interface GraphPlace {
   readonly capacity?: BinCapacity | undefined;
 }
 
+/** Cost of each consumer under an assignment. */
+function computeOf(assignment: Int32Array, columns: CostColumns, consumers: number, binsPerBucket: number): number[] {
+  const { compute } = loadsOf(assignment, consumers * binsPerBucket, columns);
+  const sums = new Array<number>(consumers).fill(0);
+  for (let bin = 0; bin < consumers * binsPerBucket; bin++) {
+    const consumer = Math.floor(bin / binsPerBucket);
+    sums[consumer] = (sums[consumer] as number) + (compute[bin] as number);
+  }
+  return sums;
+}
+
 /** A dataflow graph over the consumers of a place tree. `Name`: the names of the sources, so that a mix with a mistyped one does not compile. */
 export class DGraph<Name extends string = string> {
   readonly place: GraphPlace;
@@ -162,6 +173,7 @@ export class DGraph<Name extends string = string> {
       buckets: this.#buckets(assignment, columns, binsPerBucket),
       before: measure(begin),
       after: measure(assignment),
+      arrived: computeOf(begin, columns, consumers.length, binsPerBucket),
     };
   }
 

@@ -45,6 +45,8 @@ export interface LoadPlan {
   /** As the samples arrived, and as planned. */
   readonly before: Imbalance;
   readonly after: Imbalance;
+  /** Cost of each consumer as the samples arrived; as planned, it is in the buckets. */
+  readonly arrived: readonly number[];
 }
 
 /** What each source's loader has to hand over for a plan: ids in the order in which it read them. */

@@ -10,7 +10,7 @@ import { fieldOf } from "./sample-field.js";
 import { type Placement, type Transform, transform } from "./transform.js";
 
 /** Which tokenizer: a Hugging Face `tokenizer.json`, an encoding of tiktoken, or plain UTF-8 bytes (no package needed). */
-type TokenizerChoice =
+export type TokenizerChoice =
   | { readonly kind: "huggingface"; readonly file: string | URL }
   | {
       readonly kind: "tiktoken";
@@ -29,11 +29,22 @@ interface TokenizeSettings {
   readonly at?: Placement | undefined;
 }
 
-type Encode = (text: string) => ArrayLike<number>;
-const encoders = new Map<string, Encode>();
+/** Text to tokens and back. */
+export interface Tokenizer {
+  encode(text: string): ArrayLike<number>;
+  /** Tokens that it does not know are left out, or shown as it shows them. */
+  decode(tokens: ArrayLike<number>): string;
+}
 
-async function openEncoder(choice: TokenizerChoice): Promise<Encode> {
-  if (choice.kind === "bytes") return (text) => Buffer.from(text, "utf8");
+const opened = new Map<string, Tokenizer>();
+
+/** Loads a tokenizer, for whoever wants to look at tokens; pipelines use {@link tokenize}. */
+export async function openTokenizer(choice: TokenizerChoice): Promise<Tokenizer> {
+  if (choice.kind === "bytes")
+    return {
+      encode: (text) => Buffer.from(text, "utf8"),
+      decode: (tokens) => Buffer.from(Array.from(tokens).filter((token) => token < 256)).toString("utf8"),
+    };
   if (choice.kind === "tiktoken") {
     const { Tiktoken } = await importPeer<typeof import("js-tiktoken/lite")>("js-tiktoken/lite", "tiktoken encodings");
     const ranks = await importPeer<{ default: ConstructorParameters<typeof Tiktoken>[0] }>(
@@ -41,9 +52,9 @@ async function openEncoder(choice: TokenizerChoice): Promise<Encode> {
       "tiktoken encodings",
     );
     const encoding = new Tiktoken(ranks.default);
-    return (text) => encoding.encode(text, [], []);
+    return { encode: (text) => encoding.encode(text, [], []), decode: (tokens) => encoding.decode(Array.from(tokens)) };
   }
-  const { Tokenizer } = await importPeer<typeof import("@huggingface/tokenizers")>(
+  const { Tokenizer: HuggingFace } = await importPeer<typeof import("@huggingface/tokenizers")>(
     "@huggingface/tokenizers",
     "Hugging Face tokenizers",
   );
@@ -58,8 +69,11 @@ async function openEncoder(choice: TokenizerChoice): Promise<Encode> {
     () => ({}),
   );
   try {
-    const tokenizer = new Tokenizer(JSON.parse(text) as never, config as never);
-    return (given) => tokenizer.encode(given, { add_special_tokens: false } as never).ids;
+    const tokenizer = new HuggingFace(JSON.parse(text) as never, config as never);
+    return {
+      encode: (given) => tokenizer.encode(given, { add_special_tokens: false } as never).ids,
+      decode: (tokens) => tokenizer.decode(Array.from(tokens) as never, { skip_special_tokens: false } as never),
+    };
   } catch (cause) {
     throw badTokenizer(path, "is not a tokenizer.json", cause);
   }
@@ -81,11 +95,11 @@ export function tokenizeText(
   settings: TokenizeSettings,
 ): PreparedSample | Promise<PreparedSample> {
   const key = keyOf(settings.tokenizer);
-  const encode = encoders.get(key);
-  if (encode) return tokenizeWith(encode, value, settings);
-  return openEncoder(settings.tokenizer).then((opened) => {
-    encoders.set(key, opened);
-    return tokenizeWith(opened, value, settings);
+  const known = opened.get(key);
+  if (known) return tokenizeWith(known, value, settings);
+  return openTokenizer(settings.tokenizer).then((tokenizer) => {
+    opened.set(key, tokenizer);
+    return tokenizeWith(tokenizer, value, settings);
   });
 }
 
@@ -95,14 +109,14 @@ function keyOf(choice: TokenizerChoice): string {
 }
 
 function tokenizeWith(
-  encode: Encode,
+  tokenizer: Tokenizer,
   value: Readonly<Record<string, unknown>>,
   settings: TokenizeSettings,
 ): PreparedSample {
   const { field = "text", begin, end } = settings;
   const text = fieldOf(value, field);
   if (typeof text !== "string") throw new TypeError(`the field ${field} is not text`);
-  const ids = encode(text);
+  const ids = tokenizer.encode(text);
   const [before, after] = [begin === undefined ? [] : [begin], end === undefined ? [] : [end]];
   // A plain list: an Int32Array would wrap an id that is too large into another token, and nobody would see it.
   const tokens = [...before, ...Array.from(ids), ...after];

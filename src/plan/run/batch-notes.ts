@@ -4,6 +4,7 @@ import type { LoadPlan } from "../graph/load-plan.js";
 import { countFaults, type Fault } from "../load/fault.js";
 import type { SampleMeta } from "../load/sample-meta.js";
 import type { Weights } from "../mix/mix-schedule.js";
+import { shareUnit, wholeShares } from "../mix/mixer.js";
 
 /** Who looks at a batch finds how it came about. */
 export interface BatchNotes {
@@ -14,6 +15,10 @@ export interface BatchNotes {
   readonly samples: number;
   readonly tokens: number;
   readonly slots: number;
+  /** The schedule's share of each source at this step, and what it is a share of. */
+  readonly schedule?: { readonly unit: "samples" | "tokens"; readonly shares: Weights } | undefined;
+  /** Cost of each consumer (a row, or a chunk of one) as samples arrived and as planned, over the mean; up to 256 consumers. */
+  readonly costs?: { readonly before: readonly number[]; readonly after: readonly number[] } | undefined;
   /** Max / mean cost over ranks and microbatches, as samples arrived and as planned. */
   readonly imbalance: { readonly before: LoadPlan["before"]; readonly after: LoadPlan["after"] };
   /** Samples, or rests of shards, that were left out or cut on the way; the first hundred by name. */
@@ -28,14 +33,40 @@ export interface BatchNotes {
 /** Faults named in a batch's notes at most; lineage names them all. */
 const faultsNamedMax = 100;
 
+/** Consumers whose costs are told one by one at most. */
+const consumersMax = 256;
+
+function costsOf({ arrived, buckets }: LoadPlan): BatchNotes["costs"] {
+  const mean = arrived.reduce((sum, cost) => sum + cost, 0) / Math.max(1, arrived.length);
+  // Four digits are enough to look at, and the notes stay small.
+  const overMean = (cost: number): number => (mean === 0 ? 0 : Math.round((1_000 * cost) / mean) / 1_000);
+  return { before: arrived.map(overMean), after: buckets.map(({ compute }) => overMean(compute)) };
+}
+
+/** Sources whose shares are told at most. */
+const sourcesToldMax = 256;
+
+/** What the schedule wants at a step, for people who compare: shares of one, to four digits. */
+export function scheduleOf(
+  weights: Weights,
+  sources: readonly string[],
+  unit: "samples" | "tokens",
+): BatchNotes["schedule"] {
+  if (sources.length > sourcesToldMax) return undefined;
+  const shares = [...wholeShares(weights, sources)].map((part) => Math.round((10_000 * part) / shareUnit) / 10_000);
+  const told = sources.map((name, i) => [name, shares[i] as number] as const).filter(([, share]) => share > 0);
+  return { unit, shares: Object.fromEntries(told) };
+}
+
 /** The notes of a batch as it was planned. */
 export function notesOf(
-  { step, phase, mix }: Pick<BatchNotes, "step" | "phase" | "mix">,
+  { step, phase, mix, schedule }: Pick<BatchNotes, "step" | "phase" | "mix" | "schedule">,
   samples: readonly SampleMeta[],
-  { before, after }: LoadPlan,
+  plan: LoadPlan,
   slots: number,
   faults: readonly Fault[],
 ): BatchNotes {
+  const { before, after } = plan;
   const more = faults.length - faultsNamedMax;
   return {
     step,
@@ -44,6 +75,8 @@ export function notesOf(
     tokens: samples.reduce((sum, { tokens }) => sum + tokens, 0),
     slots,
     imbalance: { before, after },
+    ...(schedule ? { schedule } : {}),
+    ...(plan.buckets.length > consumersMax ? {} : { costs: costsOf(plan) }),
     ...(mix ? { mix } : {}),
     ...(faults.length > 0 ? { faults: faults.slice(0, faultsNamedMax) } : {}),
     ...(more > 0 ? { faultsMore: more } : {}),

@@ -16,7 +16,7 @@ import { mixPosition, type Weights } from "../mix/mix-schedule.js";
 import { FillSelector, SampleSelector, type SelectionParts } from "../mix/sample-selection.js";
 import type { ShardPool } from "../source/shard-pool.js";
 import { SourceCursor } from "../source/source-cursor.js";
-import { type BatchNotes, lineageOf, notesOf } from "./batch-notes.js";
+import { type BatchNotes, lineageOf, notesOf, scheduleOf } from "./batch-notes.js";
 import { finishSamples } from "./finished-sample.js";
 import { decodeLaneState, encodeLaneState, type LaneState, nextStepOf } from "./lane-state.js";
 import type { ResolvedPipeline } from "./pipeline.js";
@@ -213,8 +213,16 @@ export class LanePlanner {
     });
     const seq = this.#seq++;
     this.#age++;
+    const position = mixPosition(mix, step);
+    const weights = decided ?? (mix.kind === "callback" ? undefined : mix.weightsAt({ step, position, metrics: {} }));
     const notes = notesOf(
-      { step, phase: mix.phases[mix.phaseAt(mixPosition(mix, step))] ?? "all", mix: decided },
+      {
+        step,
+        phase: mix.phases[mix.phaseAt(position)] ?? "all",
+        mix: decided,
+        schedule:
+          weights && scheduleOf(weights, pipeline.print.names, "samples" in pipeline.batch ? "samples" : "tokens"),
+      },
       metas,
       backbone,
       this.#bins() * spec.construct.seqLength,
