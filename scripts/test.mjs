@@ -105,6 +105,8 @@ function checkPythonTypes() {
 
 step("build", process.execPath, [bin("tsc")]);
 step("own command", process.execPath, ["scripts/link-bin.mjs"]);
+step("page", process.execPath, ["scripts/build-page.mjs"]);
+step("types of the page", process.execPath, [bin("tsc"), "-p", "dashboard/tsconfig.json"]);
 step("lint", bin("biome"), ["check", "--error-on-warnings"]);
 step("types of the tests", process.execPath, [bin("tsc"), "-p", "tsconfig.test.json"]);
 if (existsSync("dist/src/index.js")) step("package", bin("publint"), ["--strict"]);

@@ -1,0 +1,78 @@
+/** `batchweave dashboard`: a page in the browser. */
+import { type Dashboard, serveDashboard } from "../../dashboard/index.js";
+import { listNamespaces, openNamespace } from "../../index.js";
+import { openTokenizer, type TokenizerChoice } from "../../plan/index.js";
+import { invalid } from "../arguments.js";
+import type { Call, Command } from "../command.js";
+import { durabilityOf } from "../run.js";
+
+const encodings = ["gpt2", "r50k_base", "p50k_base", "p50k_edit", "cl100k_base", "o200k_base"] as const;
+
+async function run({ args, terminal, stopping, env, metrics }: Call): Promise<undefined> {
+  const { signal } = stopping;
+  const storeSettings = { durability: durabilityOf(args) };
+  const name = args.text("tokenizer");
+  const tokenizer = name === undefined ? undefined : await openTokenizer(choiceOf(name));
+  const dashboard: Dashboard = await serveDashboard(
+    {
+      uri: args.uri.replace(/(?<=[^/:])\/+$/, ""),
+      host: args.text("host"),
+      port: args.integer("port", { max: 65_535 }),
+      token: args.text("token"),
+      tokenizer: tokenizer && { name: name as string, decode: (tokens) => tokenizer.decode(tokens) },
+      dollarsPerGbMonth: args.number("price"),
+    },
+    {
+      env,
+      open: (uri, call) => openNamespace(uri, { metrics, storeSettings, signal: call }),
+      list: (uri, call) => listNamespaces(uri, { storeSettings, signal: call }),
+    },
+  );
+  try {
+    terminal.result({ url: dashboard.url }, () => dashboard.url);
+    terminal.note("Open this address in a browser; whoever has it can read the log. Ctrl-C ends.");
+    await env.sleep(2 ** 31 - 1, signal).catch(() => {});
+  } finally {
+    await dashboard.close();
+  }
+  return undefined;
+}
+
+function choiceOf(name: string): TokenizerChoice {
+  if (name === "bytes") return { kind: "bytes" };
+  const encoding = encodings.find((one) => one === name);
+  if (encoding) return { kind: "tiktoken", encoding };
+  if (/\.json$/.test(name)) return { kind: "huggingface", file: name };
+  throw invalid(
+    `--tokenizer must be bytes, ${encodings.join(", ")} or the path of a tokenizer.json, not ${JSON.stringify(name)}.`,
+    {
+      tokenizer: name,
+    },
+  );
+}
+
+export const command: Command = {
+  usage: "URI [--port PORT] [--host ADDRESS] [--token TOKEN] [--tokenizer NAME]",
+  about:
+    "Serves a page that shows a namespace, or all namespaces below a URI, live: the log, freshness and lag, producers and ranks, sources,\nbalance, storage, forks, and single steps down to their samples. It only reads. Only this machine can reach it unless --host says\notherwise, and only with the token in the address that it prints.",
+  positionals: ["URI"],
+  options: {
+    port: { value: "PORT", help: "Where to listen (default 0: any free port)." },
+    host: {
+      value: "ADDRESS",
+      help: "Default 127.0.0.1. With another one, put TLS before it: the token is sent with every request.",
+    },
+    token: { value: "TOKEN", help: "At least 16 characters (default: a new random one)." },
+    tokenizer: {
+      value: "NAME",
+      help: "Shows tokens as text: bytes, a tiktoken encoding such as o200k_base, or a tokenizer.json.",
+    },
+    price: { value: "DOLLARS", help: "What a GB costs for a month (default 0.023)." },
+  },
+  examples: [
+    "batchweave dashboard file:///data/run",
+    "batchweave dashboard s3://bucket/runs --port 8080 --tokenizer o200k_base",
+  ],
+  isLong: true,
+  run,
+};
