@@ -1,7 +1,7 @@
 /** Producers and lanes, and everybody who left a hint of life: loaders, constructors, ranks. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import type { FleetView, PulseRow } from "../../src/dashboard/views.js";
+import type { FleetView } from "../../src/dashboard/views.js";
 import { useView } from "./api.js";
 import * as show from "./format.js";
 import { Card, Fact, Pending, Table } from "./parts.js";
@@ -110,7 +110,7 @@ export function FleetPage(props: { readonly ns: string; readonly nowMs: number }
   );
 }
 
-function Facts(props: { readonly pulse: PulseRow }): JSX.Element {
+function Facts(props: { readonly pulse: FleetView["pulses"][number] }): JSX.Element {
   const told = Object.entries(props.pulse.facts).slice(0, 12);
   return (
     <span class="told">

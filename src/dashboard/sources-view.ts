@@ -3,7 +3,7 @@ import type { LineageSample, NamespaceInfo, PulseEntry } from "../index.js";
 import type { CostsView, SourceRow, SourcesView } from "./views.js";
 
 /** A step as the view needs it. */
-export interface LookedAt {
+interface LookedAt {
   readonly step: number;
   readonly user: unknown;
   readonly samples: readonly LineageSample[] | undefined;

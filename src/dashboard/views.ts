@@ -31,14 +31,14 @@ export interface OverviewRow {
   readonly forkOf?: string | undefined;
 }
 
-export interface CheckpointView {
+interface CheckpointView {
   readonly group: string;
   readonly id: string;
   readonly step: number;
   readonly iteration: number;
 }
 
-export interface ForkView {
+interface ForkView {
   readonly uri: string;
   readonly from: number;
   readonly to: number;
@@ -126,7 +126,7 @@ export interface ProducerRow {
   readonly isMissing: boolean;
 }
 
-export interface PulseRow {
+interface PulseRow {
   readonly role: string;
   readonly name: string;
   readonly atMs: number;
