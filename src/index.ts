@@ -25,7 +25,9 @@ export {
   type RowsPerRank,
   type Share,
   type Slice,
+  type SlicePlace,
   type StartFrom,
+  type StepReader,
   worldSize,
 } from "./consumer/index.js";
 export { type Env, systemEnv } from "./env/index.js";

@@ -26,3 +26,4 @@ export { planRanges, rangeBytesMax } from "./range-plan.js";
 export { joinShare, type Share, type Slice } from "./share.js";
 export { SliceReader } from "./slice-reader.js";
 export type { StartFrom } from "./start-position.js";
+export { type SlicePlace, StepReader } from "./step-reader.js";

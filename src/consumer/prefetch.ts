@@ -9,13 +9,12 @@ import { type IterationPlan, type Projection, planIteration } from "./projection
 import type { Slice } from "./share.js";
 import type { SliceReader } from "./slice-reader.js";
 import { type Position, reclaimed } from "./start-position.js";
+import { type PollSettings, untilVisible } from "./visibility.js";
 
 /** Limits of reading ahead. */
-export interface PrefetchSettings {
+export interface PrefetchSettings extends PollSettings {
   readonly prefetchBytesMax: number;
   readonly prefetchIterationsMax: number;
-  readonly pollDelayMs: number;
-  readonly pollDelayMsMax: number;
 }
 
 /** A share that was read. */
@@ -51,10 +50,6 @@ interface PrefetchParts {
   /** Stops it too. */
   readonly signal: AbortSignal | undefined;
 }
-
-/** After this many versions in a row, one by one, it jumps to the newest. */
-const stepsBeforeJump = 4;
-const pollDelayGrowth = 1.5;
 
 /** Reads ahead from a position until it is stopped, fails, or the closed log ends. */
 export class Prefetch {
@@ -158,29 +153,9 @@ export class Prefetch {
   }
 
   /** A verified manifest in which all rows of the iteration are visible; undefined when the log is closed before them. */
-  async #visible(plan: IterationPlan, signal: AbortSignal): Promise<Manifest | undefined> {
-    const { log, observer, projection } = this.#parts;
-    const { pollDelayMs, pollDelayMsMax } = this.#settings;
-    let delayMs = pollDelayMs;
-    let moves = 0;
-    let manifest = log.head.known ?? (await log.head.load({ signal }));
-    for (;;) {
-      if (plan.firstStep < manifest.steps.trim) throw reclaimed(plan.row, manifest, projection.grid.rows);
-      if (plan.lastStep < manifest.steps.end) return manifest;
-      if (manifest.closed) return undefined;
-      const next = moves < stepsBeforeJump ? await log.head.advance({ signal }) : await log.head.jump({ signal });
-      const moved = next.version > manifest.version;
-      manifest = next;
-      observer.onPoll?.({ version: next.version, moved, end: next.steps.end });
-      if (moved) {
-        moves++;
-        delayMs = pollDelayMs;
-        continue;
-      }
-      moves = 0;
-      await log.env.sleep(delayMs * (0.5 + log.env.random()), signal);
-      delayMs = Math.min(delayMs * pollDelayGrowth, pollDelayMsMax);
-    }
+  async #visible({ firstStep, lastStep, row }: IterationPlan, signal: AbortSignal): Promise<Manifest | undefined> {
+    const { log, observer } = this.#parts;
+    return await untilVisible(log, { first: firstStep, last: lastStep, row }, this.#settings, { observer, signal });
   }
 
   #open(plan: IterationPlan, manifest: Manifest, before: Promise<void>): OpenSlot {

@@ -113,6 +113,31 @@ export class SliceReader {
     return slices;
   }
 
+  /**
+   * Reads parts of the one slice that was prepared, without checking them: whoever knows what they must be does. A slice that is stored encoded is
+   * read whole and cut.
+   */
+  async fetchParts(
+    prepared: PreparedRead,
+    parts: readonly { readonly offset: number; readonly length: number }[],
+    options: ReadOptions,
+  ): Promise<Uint8Array[]> {
+    const [{ place, key, wanted }] = prepared.parts as readonly [ObjectPart];
+    const { entry } = wanted[0] as WantedSlice;
+    if (sliceEncodings[entry.encoding] === "zstd") {
+      const [slice] = await this.fetch(prepared, options);
+      return parts.map(({ offset, length }) => (slice as Slice).bytes.subarray(offset, offset + length));
+    }
+    for (const { offset, length } of parts)
+      if (offset + length > entry.rawLength)
+        corrupt(key, `bytes ${offset} to ${offset + length} of a slice of ${entry.rawLength} are wanted`);
+    return await Promise.all(
+      parts.map(({ offset, length }) =>
+        this.#readWhole(place, key, { offset: entry.offset + offset, length }, options),
+      ),
+    );
+  }
+
   async #prepareStep(
     manifest: Manifest,
     step: Step,

@@ -1,5 +1,5 @@
 /** Looking at single batches: what `ls`, `inspect` and `preview` show, as plain data. Reads only. */
-import { SliceReader } from "../consumer/index.js";
+import { type SlicePlace, StepReader } from "../consumer/index.js";
 import { BatchWeaveError, shown } from "../errors.js";
 import {
   asStep,
@@ -161,7 +161,7 @@ function sliceOf(grid: Grid, cell: number, key: string, entry: SliceEntry): Slic
 /** The bytes of one slice, checked and decoded. */
 export async function readSlice(
   log: Log,
-  { step, row, chunk }: { readonly step: number; readonly row: number; readonly chunk: number },
+  { step, row, chunk }: SlicePlace,
   options: CallOptions = {},
 ): Promise<Uint8Array> {
   const { rows, chunks } = log.spec.grid;
@@ -174,9 +174,5 @@ export async function readSlice(
     );
   }
   await locate(log, step, options);
-  const manifest = await log.head.newest(options);
-  const reader = new SliceReader(log, { readsInFlightMax: 1, footerBytesMax: 0 });
-  const call = { priority: 0, signal: options.signal };
-  const [slice] = await reader.fetch(await reader.prepare(manifest, [{ step: asStep(step), row, chunk }], call), call);
-  return (slice as { bytes: Uint8Array }).bytes;
+  return await new StepReader(log).slice({ step, row, chunk }, options);
 }

@@ -7,7 +7,14 @@ import {
   type PublisherObserver,
   type Takeover,
 } from "../cadence/index.js";
-import { type Consumer, type ConsumerSettings, type JobEnvironment, openConsumer } from "../consumer/index.js";
+import {
+  type Consumer,
+  type ConsumerSettings,
+  type JobEnvironment,
+  openConsumer,
+  type SlicePlace,
+  StepReader,
+} from "../consumer/index.js";
 import { assertName, type Cursor, type Grid, type LineageSample, type Order } from "../format/index.js";
 import {
   commitMaxLag,
@@ -358,11 +365,13 @@ export class Namespace {
     return await inspectBatch(this.#log, step, options);
   }
 
+  /** Reads slices by step, whole or in parts, and waits for steps to come: for readers that are no rank of a mesh. */
+  stepReader(): StepReader {
+    return new StepReader(this.#log);
+  }
+
   /** The bytes of one slice, checked and decoded. */
-  async readSlice(
-    place: { readonly step: number; readonly row: number; readonly chunk: number },
-    options?: CallOptions,
-  ): Promise<Uint8Array> {
+  async readSlice(place: SlicePlace, options?: CallOptions): Promise<Uint8Array> {
     return await readSlice(this.#log, place, options);
   }
 

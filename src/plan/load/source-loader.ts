@@ -12,32 +12,11 @@ import { orAborted } from "./or-aborted.js";
 import { asPrepared, metaOf, type PreparedSample } from "./prepared-sample.js";
 import type { SampleMeta } from "./sample-meta.js";
 import { pieceId, splitSample } from "./sample-pieces.js";
+import type { LoadedSample, SampleSupply, SuppliedSample, SupplyEnd } from "./sample-supply.js";
 import type { FigureCounter } from "./source-figures.js";
 import type { Transform } from "./transform.js";
 import type { ChainOutput } from "./transform-chain.js";
 import type { TransformPool } from "./transform-pool.js";
-
-/** Where a loader stands: a position of its source, and how many pieces of the document that comes next were used. */
-export interface LoaderPosition {
-  readonly at: SourcePosition;
-  readonly used: number;
-}
-
-/** A sample that is ready to be planned, with what was left out since the one before it. */
-export interface LoadedSample {
-  readonly meta: SampleMeta;
-  readonly value: PreparedSample;
-  readonly faults: readonly Fault[];
-  /** The loader's position past it. */
-  readonly after: LoaderPosition;
-}
-
-/** The end of a source, with what was left out before it. */
-interface LoadedEnd {
-  readonly meta?: undefined;
-  readonly faults: readonly Fault[];
-  readonly after: LoaderPosition;
-}
 
 /** What is done with a sample that is longer than a sequence. `split`: pieces of it become samples. `truncate`, `skip`: the rest, or all, is dropped and recorded. */
 export type TooLong = "split" | "truncate" | "skip" | "stop";
@@ -71,7 +50,7 @@ interface Slot {
 const groupSamplesMax = 16;
 
 /** Reads ahead for one lane of one source. */
-export class SourceLoader {
+export class SourceLoader implements SampleSupply {
   readonly #source: ResolvedSource;
   readonly #cursor: SourceCursor;
   readonly #pool: TransformPool;
@@ -85,7 +64,7 @@ export class SourceLoader {
   #used: number;
   #faults: Fault[] = [];
   #head: LoadedSample | undefined;
-  #ended: LoadedEnd | undefined;
+  #ended: SupplyEnd | undefined;
   #filling: Promise<void> | undefined;
   #failure: { readonly error: unknown } | undefined;
   #ahead = 4;
@@ -115,13 +94,15 @@ export class SourceLoader {
     this.#chain = (parts.source.settings.transforms ?? []).filter(({ at }) => at === "loader");
   }
 
-  /** Metadata of what is buffered and ready, without payloads; the head first. */
   get buffered(): number {
     return this.#slots.length + this.#rest.length + (this.#head ? 1 : 0);
   }
 
-  /** The next sample, which stays until {@link take}; or the end. Nothing is opened before the first call. */
-  async peek(signal?: AbortSignal | undefined): Promise<LoadedSample | LoadedEnd> {
+  async fetch(samples: readonly SuppliedSample[]): Promise<PreparedSample[]> {
+    return samples.map(({ handle }) => handle as PreparedSample);
+  }
+
+  async peek(signal?: AbortSignal | undefined): Promise<LoadedSample | SupplyEnd> {
     while (!this.#head) {
       if (this.#ended) return this.#ended;
       const slot = this.#slots[0];
@@ -159,6 +140,7 @@ export class SourceLoader {
     for (const note of notes) this.#counter.tally.drop(note.tokens ?? 0, this.#settings);
     const loaded = pieces.map((piece, k) => ({
       ...piece,
+      handle: piece.value,
       faults: k === 0 ? [...this.#faults, ...notes] : [],
       after: k + 1 < pieces.length ? { at: before, used: k + 1 } : { at: item.after, used: 0 },
     }));
@@ -182,7 +164,6 @@ export class SourceLoader {
     this.#counter.buffer(-bytes);
   }
 
-  /** Uses what {@link peek} showed: the sample, or at the end of the source the faults before it, which are then told only once. */
   take(): void {
     if (this.#ended) this.#ended = { faults: [], after: this.#ended.after };
     if (!this.#head) return;

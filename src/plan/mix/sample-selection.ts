@@ -2,7 +2,7 @@
 import type { Env } from "../../index.js";
 import type { FillBins } from "../graph/fill-bins.js";
 import type { Fault } from "../load/fault.js";
-import type { LoadedSample, LoaderPosition, SourceLoader } from "../load/source-loader.js";
+import type { SampleSupply, SuppliedSample, SupplyPosition } from "../load/sample-supply.js";
 import { type MixSchedule, mixPosition, type Weights } from "./mix-schedule.js";
 import { Mixer, TokenMixer, wholeShares } from "./mixer.js";
 import { SeededRandom } from "./random.js";
@@ -10,7 +10,7 @@ import { SeededRandom } from "./random.js";
 /** What a batch is chosen from. */
 export interface SelectionParts {
   readonly names: readonly string[];
-  readonly loaders: readonly SourceLoader[];
+  readonly supplies: readonly SampleSupply[];
   readonly mix: MixSchedule;
   readonly seed: number | string;
   readonly env: Env;
@@ -18,10 +18,10 @@ export interface SelectionParts {
 
 /** One batch's samples, in the order in which they were drawn, and where their sources stand after them. */
 interface Selection {
-  readonly samples: readonly LoadedSample[];
+  readonly samples: readonly SuppliedSample[];
   readonly faults: readonly Fault[];
   /** Of the sources that were touched. */
-  readonly positions: ReadonlyMap<number, LoaderPosition>;
+  readonly positions: ReadonlyMap<number, SupplyPosition>;
   /** What a callback decided, to be stored with the batch. */
   readonly decided: Weights | undefined;
   readonly debt: readonly number[];
@@ -29,9 +29,9 @@ interface Selection {
 
 /** Collects samples into bins and remembers what happened on the way. */
 class Collector {
-  readonly samples: LoadedSample[] = [];
+  readonly samples: SuppliedSample[] = [];
   readonly faults: Fault[] = [];
-  readonly positions = new Map<number, LoaderPosition>();
+  readonly positions = new Map<number, SupplyPosition>();
   readonly ended = new Set<number>();
   readonly blocked = new Set<number>();
   readonly #parts: SelectionParts;
@@ -46,12 +46,12 @@ class Collector {
 
   /** Takes the next sample of a source, if there is one and it fits; returns its tokens. */
   async take(source: number): Promise<number | "ended" | "full"> {
-    const loader = this.#parts.loaders[source] as SourceLoader;
-    const next = await loader.peek(this.#signal);
+    const supply = this.#parts.supplies[source] as SampleSupply;
+    const next = await supply.peek(this.#signal);
     if (!next.meta) {
       this.faults.push(...next.faults);
       if (next.faults.length > 0) this.positions.set(source, next.after);
-      loader.take();
+      supply.take();
       this.ended.add(source);
       return "ended";
     }
@@ -59,7 +59,7 @@ class Collector {
       this.blocked.add(source);
       return "full";
     }
-    loader.take();
+    supply.take();
     this.samples.push(next);
     this.faults.push(...next.faults);
     this.positions.set(source, next.after);
@@ -68,9 +68,9 @@ class Collector {
 }
 
 /** Whether none of these sources has a sample left. Those that have one ready are asked first: nothing is opened to find out. */
-async function areAtEnd(loaders: readonly SourceLoader[], signal: AbortSignal | undefined): Promise<boolean> {
-  const ready = [...loaders].sort((a, b) => b.buffered - a.buffered);
-  for (const loader of ready) if ((await loader.peek(signal)).meta !== undefined) return false;
+async function areAtEnd(supplies: readonly SampleSupply[], signal: AbortSignal | undefined): Promise<boolean> {
+  const ready = [...supplies].sort((a, b) => b.buffered - a.buffered);
+  for (const supply of ready) if ((await supply.peek(signal)).meta !== undefined) return false;
   return true;
 }
 
@@ -133,7 +133,7 @@ export class SampleSelector {
 
   /** Whether no sample is left for `step` and all after it. */
   async isOver(_step: number, signal: AbortSignal | undefined): Promise<boolean> {
-    return await areAtEnd(this.#parts.loaders, signal);
+    return await areAtEnd(this.#parts.supplies, signal);
   }
 
   /** A source has ended: another of this step's takes its draw, in proportion, decided by the seed. */
@@ -218,12 +218,12 @@ export class FillSelector {
 
   /** Whether no sample is left for `step`: of the sources that have a share there. */
   async isOver(step: number, signal: AbortSignal | undefined): Promise<boolean> {
-    const { mix, names, loaders } = this.#parts;
+    const { mix, names, supplies } = this.#parts;
     // What a callback will say is not known: as long as any source has samples, it may want them.
-    if (mix.kind === "callback") return await areAtEnd(loaders, signal);
+    if (mix.kind === "callback") return await areAtEnd(supplies, signal);
     const shares = wholeShares(mix.weightsAt({ step, position: mixPosition(mix, step), metrics: {} }), names);
     return await areAtEnd(
-      loaders.filter((_, i) => (shares[i] as number) > 0),
+      supplies.filter((_, i) => (shares[i] as number) > 0),
       signal,
     );
   }

@@ -2,10 +2,32 @@
 import { attemptsOf, type Fault, stopFor, stopForSetup } from "../load/fault.js";
 import { orAborted } from "../load/or-aborted.js";
 import { asPrepared, type PreparedSample } from "../load/prepared-sample.js";
+import type { LoadedSample, SampleSupply, SuppliedSample } from "../load/sample-supply.js";
 import type { FigureCounter } from "../load/source-figures.js";
-import type { LoadedSample } from "../load/source-loader.js";
 import type { ChainOutput } from "../load/transform-chain.js";
 import type { LaneParts } from "./lane-planner.js";
+
+/** The payloads of the samples of a batch: chosen by their metadata alone, fetched only now. */
+export async function fetchSamples(
+  samples: readonly SuppliedSample[],
+  names: readonly string[],
+  supplies: readonly SampleSupply[],
+  signal: AbortSignal | undefined,
+): Promise<LoadedSample[]> {
+  const loaded = new Array<LoadedSample>(samples.length);
+  await Promise.all(
+    names.map(async (name, s) => {
+      const members = [...samples.keys()].filter((i) => samples[i]?.meta.source === name);
+      if (members.length === 0) return;
+      const chosen = members.map((i) => samples[i] as SuppliedSample);
+      const values = await (supplies[s] as SampleSupply).fetch(chosen, signal);
+      members.forEach((i, k) => {
+        loaded[i] = { ...(chosen[k] as SuppliedSample), value: values[k] as LoadedSample["value"] };
+      });
+    }),
+  );
+  return loaded;
+}
 
 /** Runs them on the samples of a batch, each with the bin it is in. What fails leaves the batch, recorded. */
 export async function finishSamples(

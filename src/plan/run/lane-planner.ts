@@ -5,19 +5,16 @@
 import { BatchWeaveError, type Env, type LineageSample } from "../../index.js";
 import { FillBins } from "../graph/fill-bins.js";
 import type { LoadPlan } from "../graph/load-plan.js";
-import type { BufferBudget } from "../load/buffer-budget.js";
 import type { Fault } from "../load/fault.js";
 import type { PreparedSample } from "../load/prepared-sample.js";
 import type { SampleMeta } from "../load/sample-meta.js";
+import type { LoadedSample, SampleSupply, SupplyStart } from "../load/sample-supply.js";
 import type { FigureCounter } from "../load/source-figures.js";
-import { type LoadedSample, SourceLoader } from "../load/source-loader.js";
 import type { TransformPool } from "../load/transform-pool.js";
 import { mixPosition, type Weights } from "../mix/mix-schedule.js";
 import { FillSelector, SampleSelector, type SelectionParts } from "../mix/sample-selection.js";
-import type { ShardPool } from "../source/shard-pool.js";
-import { SourceCursor } from "../source/source-cursor.js";
 import { type BatchNotes, lineageOf, notesOf, scheduleOf } from "./batch-notes.js";
-import { finishSamples } from "./finished-sample.js";
+import { fetchSamples, finishSamples } from "./finished-sample.js";
 import { decodeLaneState, encodeLaneState, type LaneState, nextStepOf } from "./lane-state.js";
 import type { ResolvedPipeline } from "./pipeline.js";
 
@@ -33,14 +30,20 @@ export interface PlannedBatch {
   readonly plans: { readonly backbone: LoadPlan; readonly encoder?: LoadPlan | undefined };
 }
 
-/** Components of a {@link LanePlanner}; shards and threads are shared by the lanes of a process. */
+/** Makes the supply of a source for a lane, or a part, from a position on. */
+export type OpenSupply = (
+  source: number,
+  part: { readonly lane: number; readonly lanes: number },
+  from: SupplyStart,
+) => SampleSupply;
+
+/** Components of a {@link LanePlanner}; what supplies read with and the threads are shared by the lanes of a process. */
 export interface LaneParts {
   readonly pipeline: ResolvedPipeline;
-  readonly shards: ShardPool;
+  readonly supply: OpenSupply;
   readonly pool: TransformPool;
   readonly env: Env;
   readonly counters: readonly FigureCounter[];
-  readonly budget: BufferBudget;
 }
 
 /** Where a lane goes on. */
@@ -57,6 +60,7 @@ export class LanePlanner {
   readonly #lane: number;
   readonly #lanes: number;
   readonly #selector: SampleSelector | FillSelector;
+  readonly #supplies: readonly SampleSupply[];
   readonly #first: number;
   readonly #base: number;
   #seq: number;
@@ -68,7 +72,7 @@ export class LanePlanner {
 
   /** `part`: lane k of K, or part k of K producers in commit order. */
   constructor(parts: LaneParts, part: { readonly lane: number; readonly lanes: number }, start: LaneStart = {}) {
-    const { pipeline, shards, pool, env, counters } = parts;
+    const { pipeline, env } = parts;
     const { sources, seed, batch, mix, spec } = pipeline;
     assertShards(sources);
     this.#parts = parts;
@@ -83,23 +87,9 @@ export class LanePlanner {
     this.#used = sources.map((_, i) => state.used[i] ?? 0);
     this.#debt = state.debt;
     this.#isOver = state.isOver;
-    const { samplesMax = 64 } = spec.buffers ?? {};
-    const settings = {
-      bufferSamplesMax: samplesMax,
-      budget: parts.budget,
-      tokensMax: spec.construct.seqLength,
-      vocabSize: spec.construct.vocabSize,
-      tooLong: spec.construct.tooLong ?? "split",
-      droppedShareMax: spec.construct.droppedShareMax ?? 0.1,
-    };
-    const loaders = sources.map((source, i) => {
-      const cursor = new SourceCursor(source, shards, env, { seed, ...part }, this.#positions[i]);
-      return new SourceLoader(
-        { source, cursor, pool, env, counter: counters[i] as FigureCounter, used: this.#used[i] },
-        settings,
-      );
-    });
-    const selection: SelectionParts = { names: sources.map(({ name }) => name), loaders, mix, seed, env };
+    this.#supplies = sources.map((_, i) => parts.supply(i, part, { at: this.#positions[i], used: this.#used[i] ?? 0 }));
+    const names = sources.map(({ name }) => name);
+    const selection: SelectionParts = { names, supplies: this.#supplies, mix, seed, env };
     const owed = { at: state.owedAt, owed: state.owed };
     this.#selector =
       "samples" in batch
@@ -168,12 +158,9 @@ export class LanePlanner {
     this.#used = this.#used.map((used, i) => selection.positions.get(i)?.used ?? used);
     this.#debt = selection.debt;
     this.#assertDebt(step);
-    const { kept, start, faults } = await finishSamples(
-      this.#parts,
-      selection.samples,
-      bins.assignment,
-      options.signal,
-    );
+    const names = pipeline.sources.map(({ name }) => name);
+    const loaded = await fetchSamples(selection.samples, names, this.#supplies, options.signal);
+    const { kept, start, faults } = await finishSamples(this.#parts, loaded, bins.assignment, options.signal);
     if (kept.length === 0 && !options.isFiller) throw emptyBatch(step, faults);
     // Said with the last batch, so that everybody knows from the log alone which lanes have ended.
     this.#isOver ||= await this.#isOverAt(step + this.#lanes, options.signal);

@@ -4,7 +4,7 @@
  * replay from there. Small: a few dozen bytes per source.
  */
 import { BatchWeaveError } from "../../index.js";
-import type { SourcePosition } from "../source/source-cursor.js";
+import type { SupplyPlace } from "../load/sample-supply.js";
 
 /** JSON of a resume point at most. */
 export const lanePointBytesMax = 16_384;
@@ -32,7 +32,7 @@ export interface LaneState {
   readonly lane: number;
   readonly lanes: number;
   /** By source; undefined where nothing was taken yet. */
-  readonly positions: readonly (SourcePosition | undefined)[];
+  readonly positions: readonly (SupplyPlace | undefined)[];
   /** By source, the pieces that were used of the document at its position; 0 where none was begun. */
   readonly used: readonly number[];
   /** Credits or tokens owed, by source. */
@@ -57,7 +57,7 @@ interface LanePoint {
   readonly base: number;
   readonly lane: readonly [number, number];
   readonly at: number;
-  readonly positions: readonly (SourcePosition | 0)[];
+  readonly positions: readonly (SupplyPlace | 0)[];
   readonly used: readonly number[] | 0;
   readonly owed: readonly number[] | 0;
   readonly debt: readonly number[] | 0;
@@ -159,7 +159,7 @@ export function decodeLaneState(
     base: point.base as number,
     lane,
     lanes,
-    positions: pick<SourcePosition | 0>(point.positions, 0).map((position) => (position === 0 ? undefined : position)),
+    positions: pick<SupplyPlace | 0>(point.positions, 0).map((position) => (position === 0 ? undefined : position)),
     used: point.used ? pick(point.used, 0) : [],
     owed: point.owed ? pick(point.owed, 0) : [],
     owedAt: point.at as number,

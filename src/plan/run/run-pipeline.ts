@@ -9,13 +9,15 @@ import {
   systemEnv,
 } from "../../index.js";
 import { BufferBudget } from "../load/buffer-budget.js";
+import { type LoaderParts, openLoader } from "../load/direct-supply.js";
 import type { Fault } from "../load/fault.js";
 import { FigureCounter, type SourceFigures } from "../load/source-figures.js";
 import { TransformPool } from "../load/transform-pool.js";
 import { ShardPool } from "../source/shard-pool.js";
+import type { ResolvedSource } from "../source/source.js";
 import { LaneEnds, onlyLost } from "./lane-ends.js";
 import { layoutOf, openLanes, type RunningLane } from "./lane-layout.js";
-import { type LaneParts, LanePlanner, type PlannedBatch } from "./lane-planner.js";
+import { type LaneParts, LanePlanner, type OpenSupply, type PlannedBatch } from "./lane-planner.js";
 import { type Pipeline, type ResolvedPipeline, resolvePipeline } from "./pipeline.js";
 import { RunReport, type RunSummary } from "./run-report.js";
 
@@ -65,10 +67,12 @@ const bufferBytesDefault = 268_435_456;
 export class OpenPipeline implements AsyncDisposable {
   readonly resolved: ResolvedPipeline;
   readonly #parts: LaneParts;
+  readonly #shards: ShardPool;
 
-  private constructor(resolved: ResolvedPipeline, parts: LaneParts) {
+  private constructor(resolved: ResolvedPipeline, parts: LaneParts, shards: ShardPool) {
     this.resolved = resolved;
     this.#parts = parts;
+    this.#shards = shards;
   }
 
   static async open(
@@ -84,7 +88,11 @@ export class OpenPipeline implements AsyncDisposable {
     });
     const pool = new TransformPool(env, spec.workers, workerUrl);
     const budget = new BufferBudget(spec.buffers?.bytesMax ?? bufferBytesDefault);
-    return new OpenPipeline(resolved, { pipeline: resolved, shards, pool, env, counters, budget });
+    const { seed } = resolved;
+    const loading: LoaderParts = { shards, pool, env, budget, seed, buffers: spec.buffers, construct: spec.construct };
+    const supply: OpenSupply = (i, part, from) =>
+      openLoader(loading, sources[i] as ResolvedSource, counters[i] as FigureCounter, part, from);
+    return new OpenPipeline(resolved, { pipeline: resolved, supply, pool, env, counters }, shards);
   }
 
   /** A planner of lane (or part) `lane` of `lanes`, from a resume point or from the beginning. */
@@ -114,7 +122,7 @@ export class OpenPipeline implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#parts.pool[Symbol.asyncDispose]();
-    await this.#parts.shards[Symbol.asyncDispose]();
+    await this.#shards[Symbol.asyncDispose]();
   }
 }
 
