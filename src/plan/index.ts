@@ -9,18 +9,7 @@
 
 export { finishSlice } from "./construct/deferred.js";
 export { type PackingMethod, packSequences } from "./construct/packing.js";
-export {
-  FleetHints,
-  type Handover,
-  type HoldOptions,
-  type HoldOutcome,
-  holdLanes,
-  type LaneBatch,
-  type LaneLog,
-  type LaneWriter,
-  type MadeBatch,
-  type Wanted,
-} from "./fleet/index.js";
+export type { ExchangeSettings } from "./exchange/exchange.js";
 export { arrivalAssignment, balanceBins, imbalance } from "./graph/balance.js";
 export {
   backboneCost,
@@ -72,10 +61,18 @@ export { SeededRandom } from "./mix/random.js";
 export { auditPipeline, type PipelineAudit } from "./run/audit.js";
 export type { BatchNotes } from "./run/batch-notes.js";
 export type { PlannedBatch } from "./run/lane-planner.js";
+export { OpenPipeline } from "./run/open-pipeline.js";
 export { definePipeline, type Pipeline, type PipelineSpec, type Strategy } from "./run/pipeline.js";
 export { loadPipeline } from "./run/pipeline-file.js";
 export { describeSources, describeSummary } from "./run/report-text.js";
-export { OpenPipeline, type RunOptions, type RunResult, type RunSettings, runPipeline } from "./run/run-pipeline.js";
+export {
+  type FleetOptions,
+  type FleetSettings,
+  type LoadResult,
+  runConstructors,
+  runLoaders,
+} from "./run/run-fleet.js";
+export { type RunOptions, type RunResult, type RunSettings, runPipeline } from "./run/run-pipeline.js";
 export type { RunSummary } from "./run/run-report.js";
 export type { ConstructProfile } from "./size/construct-profile.js";
 export { type CostCluster, clusterCosts } from "./size/cost-cluster.js";

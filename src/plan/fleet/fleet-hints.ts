@@ -18,7 +18,7 @@ const staleMs = 300_000;
 const removedMax = 100;
 
 /** A block that somebody waits for. */
-export interface Wanted {
+interface Wanted {
   readonly source: string;
   readonly block: number;
   /** By the reader's monotonic clock. */

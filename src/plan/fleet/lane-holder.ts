@@ -41,7 +41,7 @@ export interface HoldOptions {
 }
 
 /** A batch of a lane. */
-export interface MadeBatch {
+interface MadeBatch {
   readonly log: LaneLog;
   readonly lane: number;
   readonly batch: LaneBatch;

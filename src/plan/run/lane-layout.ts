@@ -160,7 +160,7 @@ export async function inheritedPoints(
  * Other lanes must be those of the same pipeline: two processes that see other shards would take samples twice. What was written before the
  * fork may be another's. Said before anybody is fenced.
  */
-async function assertNeighbours(
+export async function assertNeighbours(
   ns: Namespace,
   { pipeline }: LaneParts,
   layout: LaneLayout,

@@ -2,6 +2,7 @@
 import { BatchWeaveError, type Env, type Grid, isBatchWeaveError, type Mesh, type StoreSettings } from "../../index.js";
 import { type ConstructSettings, DataConstructor } from "../construct/data-constructor.js";
 import type { PackingMethod } from "../construct/packing.js";
+import { type Exchange, type ExchangeSettings, exchangeOf } from "../exchange/exchange.js";
 import type { BinCapacity } from "../graph/bin-loads.js";
 import { DGraph } from "../graph/dgraph.js";
 import { ClientPlaceTree } from "../graph/place-tree.js";
@@ -10,7 +11,7 @@ import type { TransformPoolSettings } from "../load/transform-pool.js";
 import { type MixSchedule, staticMix } from "../mix/mix-schedule.js";
 import { hash32 } from "../mix/random.js";
 import { poolBytesDefault, type ShardPoolSettings } from "../source/shard-pool.js";
-import { type ResolvedSource, resolveSource, type Source, windowBytesDefault } from "../source/source.js";
+import { loggedSource, type ResolvedSource, resolveSource, type Source, windowBytesDefault } from "../source/source.js";
 import type { PipelinePrint } from "./lane-state.js";
 import { checkShape } from "./spec-check.js";
 
@@ -77,6 +78,11 @@ export interface PipelineSpec<Name extends string = string> {
     | (ShardPoolSettings & { readonly samplesMax?: number | undefined; readonly bytesMax?: number | undefined })
     | undefined;
   readonly storeSettings?: StoreSettings | undefined;
+  /**
+   * How samples come from loaders to constructors. "direct": in memory, within each process. "log": through a durable log for each source, so that loaders and
+   * constructors are processes of their own, any number of each, and every byte of a source is read once. Default "direct".
+   */
+  readonly exchange?: "direct" | "log" | ExchangeSettings | undefined;
 }
 
 /** A pipeline as its file exports it. */
@@ -108,13 +114,19 @@ export function definePipeline<Name extends string>(given: PipelineSpec<Name>): 
 /** Everything that can be seen to be wrong before a source is opened. */
 function checkSpec(spec: PipelineSpec): void {
   checkShape("pipeline", "", spec);
-  const { namespace, construct, batch, workers, buffers, sources } = spec;
+  const { namespace, construct, batch, workers, buffers, sources, exchange } = spec;
   checkShape("namespace", "namespace", namespace);
   checkShape("grid", "namespace.grid", namespace.grid);
   checkShape("construct", "construct", construct);
   if (batch) checkShape("batch", "batch", batch);
   if (workers) checkShape("workers", "workers", workers);
   if (buffers) checkShape("buffers", "buffers", buffers);
+  if (typeof exchange === "object") checkShape("exchange", "exchange", exchange);
+  if (exchange !== undefined && exchange !== "direct" && namespace.order === "commit")
+    throw new BatchWeaveError(
+      "INVALID_ARGUMENT",
+      'exchange "log" needs lanes order: a block goes to one lane, and in commit order there are none. Leave out namespace.order.',
+    );
   for (const [name, source] of Object.entries(sources)) {
     if (typeof source?.format?.open !== "function")
       throw new BatchWeaveError(
@@ -143,6 +155,8 @@ export interface ResolvedPipeline {
   readonly print: PipelinePrint;
   /** Every source ends one day. */
   readonly hasEnd: boolean;
+  /** Undefined: samples are exchanged in memory. */
+  readonly exchange: Exchange | undefined;
 }
 
 /** The user's strategy, and whether what it returned is a graph. */
@@ -170,8 +184,12 @@ function windowBytesOf(windows: number): number {
   return Math.max(65_536, Math.min(windowBytesDefault, Math.floor(poolBytesDefault / windows)));
 }
 
-/** Finds shards and builds graphs. */
-export async function resolvePipeline({ spec }: Pipeline, env: Env): Promise<ResolvedPipeline> {
+/** Finds shards and builds graphs. With `logs`, the uuids of the sources' logs, samples come from there and no shard is looked for. */
+export async function resolvePipeline(
+  { spec }: Pipeline,
+  env: Env,
+  logs?: readonly string[] | undefined,
+): Promise<ResolvedPipeline> {
   const { namespace, construct, batch = { fill: "tokens" }, seed = 0 } = spec;
   const { grid } = namespace;
   const lanes = namespace.order === "commit" ? 1 : (namespace.lanes ?? 4);
@@ -179,7 +197,11 @@ export async function resolvePipeline({ spec }: Pipeline, env: Env): Promise<Res
   const entries = Object.entries(spec.sources);
   const windowBytes = windowBytesOf(entries.length * Math.max(lanes, namespace.parts ?? 1));
   const sources = await Promise.all(
-    entries.map(([name, source]) => resolveSource(name, source, seed, access, windowBytes)),
+    entries.map(async ([name, source], i) =>
+      logs
+        ? loggedSource(name, source, logs[i] as string)
+        : await resolveSource(name, source, seed, access, windowBytes),
+    ),
   );
   const tree = new ClientPlaceTree(spec.mesh ?? { dp: grid.rows, cp: grid.chunks });
   const capacity = { tokens: construct.seqLength, memory: construct.memoryMax };
@@ -197,5 +219,6 @@ export async function resolvePipeline({ spec }: Pipeline, env: Env): Promise<Res
     names: sources.map(({ name }) => name),
   };
   const hasEnd = sources.every(({ settings }) => Number.isFinite(settings.epochs ?? Number.POSITIVE_INFINITY));
-  return { spec, sources, seed, lanes, tree, graphs, mix, batch, capacity, construct: built, print, hasEnd };
+  const exchange = exchangeOf(spec.exchange, { uri: namespace.uri, lanes });
+  return { spec, sources, seed, lanes, tree, graphs, mix, batch, capacity, construct: built, print, hasEnd, exchange };
 }

@@ -1,25 +1,23 @@
 /** Running a pipeline: planners on one side, producers of the log on the other. */
 import {
+  BatchWeaveError,
   createNamespace,
   type Env,
   type Namespace,
   type NamespaceOptions,
   type ProducerOptions,
-  safetensorsType,
   systemEnv,
 } from "../../index.js";
-import { BufferBudget } from "../load/buffer-budget.js";
-import { type LoaderParts, openLoader } from "../load/direct-supply.js";
 import type { Fault } from "../load/fault.js";
-import { FigureCounter, type SourceFigures } from "../load/source-figures.js";
-import { TransformPool } from "../load/transform-pool.js";
-import { ShardPool } from "../source/shard-pool.js";
-import type { ResolvedSource } from "../source/source.js";
+import type { SourceFigures } from "../load/source-figures.js";
 import { LaneEnds, onlyLost } from "./lane-ends.js";
 import { layoutOf, openLanes, type RunningLane } from "./lane-layout.js";
-import { type LaneParts, LanePlanner, type OpenSupply, type PlannedBatch } from "./lane-planner.js";
-import { type Pipeline, type ResolvedPipeline, resolvePipeline } from "./pipeline.js";
-import { RunReport, type RunSummary } from "./run-report.js";
+import type { PlannedBatch } from "./lane-planner.js";
+import { OpenPipeline } from "./open-pipeline.js";
+import type { Pipeline } from "./pipeline.js";
+import { runExchange } from "./run-fleet.js";
+import type { RunReport, RunSummary } from "./run-report.js";
+import { appendOf } from "./training-lanes.js";
 
 /** What a process runs of a pipeline. */
 export interface RunSettings {
@@ -60,72 +58,6 @@ export interface RunResult {
   readonly end: number;
 }
 
-/** Bytes of samples that a process reads ahead, where the pipeline does not say. */
-const bufferBytesDefault = 268_435_456;
-
-/** A pipeline that is being planned, with everything its lanes share. Dispose it. */
-export class OpenPipeline implements AsyncDisposable {
-  readonly resolved: ResolvedPipeline;
-  readonly #parts: LaneParts;
-  readonly #shards: ShardPool;
-
-  private constructor(resolved: ResolvedPipeline, parts: LaneParts, shards: ShardPool) {
-    this.resolved = resolved;
-    this.#parts = parts;
-    this.#shards = shards;
-  }
-
-  static async open(
-    pipeline: Pipeline,
-    env: Env,
-    { workerUrl, onFault }: Pick<RunOptions, "workerUrl" | "onFault"> = {},
-  ): Promise<OpenPipeline> {
-    const resolved = await resolvePipeline(pipeline, env);
-    const { spec, sources } = resolved;
-    const counters = sources.map((source) => new FigureCounter(source, onFault));
-    const shards = new ShardPool({ env, storeSettings: spec.storeSettings }, spec.buffers, (source, bytes) => {
-      (counters[sources.indexOf(source)] as FigureCounter).readBytes += bytes;
-    });
-    const pool = new TransformPool(env, spec.workers, workerUrl);
-    const budget = new BufferBudget(spec.buffers?.bytesMax ?? bufferBytesDefault);
-    const { seed } = resolved;
-    const loading: LoaderParts = { shards, pool, env, budget, seed, buffers: spec.buffers, construct: spec.construct };
-    const supply: OpenSupply = (i, part, from) =>
-      openLoader(loading, sources[i] as ResolvedSource, counters[i] as FigureCounter, part, from);
-    return new OpenPipeline(resolved, { pipeline: resolved, supply, pool, env, counters }, shards);
-  }
-
-  /** A planner of lane (or part) `lane` of `lanes`, from a resume point or from the beginning. */
-  planner(lane: number, lanes: number, resumePoint?: unknown): LanePlanner {
-    return new LanePlanner(this.#parts, { lane, lanes }, { resumePoint });
-  }
-
-  /** What all lanes share. */
-  get parts(): LaneParts {
-    return this.#parts;
-  }
-
-  /** What each source has cost so far. */
-  get figures(): SourceFigures[] {
-    return this.#parts.counters.map((counter) => counter.snapshot());
-  }
-
-  /** A new report of the kind this pipeline needs. */
-  report(): RunReport {
-    const { sources, mix, batch } = this.resolved;
-    return new RunReport(
-      sources.map(({ name }) => name),
-      mix,
-      "samples" in batch ? "samples" : "tokens",
-    );
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#parts.pool[Symbol.asyncDispose]();
-    await this.#shards[Symbol.asyncDispose]();
-  }
-}
-
 /** Time that a run which was told to stop still takes for what is on its way to the log: less than two seconds, for all of it. */
 const stopMsMax = 1_000;
 
@@ -136,7 +68,11 @@ export async function runPipeline(
   options: RunOptions = {},
 ): Promise<RunResult> {
   const env = options.env ?? systemEnv;
-  const { namespace: target } = pipeline.spec;
+  const { namespace: target, exchange } = pipeline.spec;
+  if (exchange !== undefined && exchange !== "direct") {
+    assertWhole(settings);
+    return await runExchange(pipeline, settings, options);
+  }
   const steps = settings.steps ?? pipeline.spec.steps ?? Number.POSITIVE_INFINITY;
   const begun = env.monotonic();
   // Refused before anything is created.
@@ -190,6 +126,18 @@ export async function runPipeline(
   const isDone = lanes.every((lane) => lane.ended || lane.planner.nextStep >= steps);
   const { closed, end } = await ends.finish(isDone && settings.close !== false);
   return result(closed, end);
+}
+
+/** Through logs, a process takes what is needed: nobody tells it which lanes. */
+function assertWhole({ lanes, part, batchesMax, close }: RunSettings): void {
+  const given = Object.entries({ lanes, part, batches: batchesMax, "no-close": close === false ? true : undefined });
+  const [first] = given.filter(([, value]) => value !== undefined);
+  if (!first) return;
+  throw new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    `--${first[0]} goes with exchange "direct". With exchange "log", processes take lanes as they are needed: start as many of batchweave load and batchweave construct as you like.`,
+    { option: first[0] },
+  );
 }
 
 /** A lane that has ended may have been taken over by whoever filled its gaps. */
@@ -248,10 +196,7 @@ async function append(
   options: RunOptions,
 ): Promise<void> {
   await producer.append(batch.slices, {
-    resumePoint: batch.resumePoint,
-    lineage: batch.lineage,
-    contentType: safetensorsType,
-    user: batch.notes,
+    ...appendOf(batch),
     signal: options.signal,
   });
   report.add({ step: batch.step, notes: batch.notes, samples: batch.plans.backbone.samples, faults: batch.faults });

@@ -42,6 +42,7 @@ type SpecPart =
   | "workers"
   | "buffers"
   | "source"
+  | "exchange"
   | "transform";
 
 const shapes: Readonly<Record<SpecPart, Shape>> = {
@@ -59,6 +60,7 @@ const shapes: Readonly<Record<SpecPart, Shape>> = {
     workers: table,
     buffers: table,
     storeSettings: table,
+    exchange: either(word("direct", "log"), table),
   },
   namespace: {
     uri: kind("string", "a URI"),
@@ -93,11 +95,20 @@ const shapes: Readonly<Record<SpecPart, Shape>> = {
     windowBytesMax: whole(1),
     transforms: list,
     inFlightMax: whole(1),
+    lanes: whole(1),
     onFault: word("skip", "retry", "stop"),
     retriesMax: whole(0),
     retryDelayMs: atLeastZero,
     afterRetries: word("skip", "stop"),
     faultShareMax: share,
+  },
+  exchange: {
+    kind: word("log"),
+    uri: kind("string", "a URI"),
+    blockBytes: whole(1),
+    blockSamples: whole(1),
+    aheadBlocks: whole(1),
+    keep: word("checkpoints", "forever"),
   },
   transform: {
     module: kind("string", "the address of a module"),
@@ -112,6 +123,7 @@ const needed: Readonly<Partial<Record<SpecPart, readonly string[]>>> = {
   namespace: ["uri", "grid"],
   grid: ["rows", "chunks"],
   construct: ["seqLength"],
+  exchange: ["kind"],
 };
 
 /** Refuses an object with a key that is unknown, missing, or has a wrong value. `place`: what it is called in messages. */

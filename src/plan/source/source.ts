@@ -33,6 +33,8 @@ export interface SourceSettings extends FaultPolicy {
   readonly transforms?: readonly Transform[] | undefined;
   /** Samples of this source in transforms at a time, over all lanes of a process. Default: as many as threads take, in turn with other sources. */
   readonly inFlightMax?: number | undefined;
+  /** With the exchange "log": lanes of its log, into which its shards are divided; so many processes can load it at a time. Default 4. */
+  readonly lanes?: number | undefined;
 }
 
 /** Shards by name: paths or URIs, with `*` for any characters within a name. */
@@ -90,6 +92,12 @@ export interface ResolvedSource {
   readonly limits: WindowLimits;
   /** Of everything that decides the order of samples: a resume point is good only for the same. */
   readonly fingerprint: number;
+}
+
+/** A source as those see it who read it from its log: its shards are nobody's business but its loaders'. */
+export function loggedSource(name: string, { format, settings }: Source, log: string): ResolvedSource {
+  const limits = { samplesMax: 0, bytesMax: 0 };
+  return { name, format, shards: [], settings, sizes: [], missing: [], limits, fingerprint: hash32("log", log) };
 }
 
 /** Bytes of a window at most, where the source does not say. */

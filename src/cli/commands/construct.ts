@@ -1,0 +1,57 @@
+/** `batchweave construct`: a process that plans batches from source logs. */
+import { describeSummary, loadPipeline, runConstructors } from "../../plan/index.js";
+import type { Call, Command } from "../command.js";
+import { fleetOptions, handoverText, readFleetSettings } from "../fleet-options.js";
+import { durabilityOf } from "../run.js";
+
+async function run(call: Call): Promise<undefined> {
+  const { args, terminal, stopping, env, metrics } = call;
+  const pipeline = await loadPipeline(args.positionals[0] as string);
+  const settings = { ...readFleetSettings(args), steps: args.integer("steps", { min: 1 }) };
+  const total = settings.steps ?? pipeline.spec.steps;
+  let [made, committed, held] = [0, 0, 0];
+  const show = (): void => terminal.progress("construct", committed, total, `${made} made, holding ${held} lanes`);
+  const result = await runConstructors(pipeline, settings, {
+    env,
+    metrics,
+    signal: stopping.signal,
+    storeSettings: { ...pipeline.spec.storeSettings, durability: durabilityOf(args) },
+    onBatch: (_, pending) => {
+      made++;
+      committed = made - pending;
+      show();
+    },
+    onHandover: (event) => {
+      held += event.kind === "taken" || event.kind === "taken-over" ? 1 : -1;
+      const text = handoverText(event);
+      if (text) terminal.note(text);
+      show();
+    },
+  });
+  terminal.settle();
+  const uri = settings.uri ?? pipeline.spec.namespace.uri;
+  const { closed, end, wallMs, summary, handovers } = result;
+  terminal.result({ uri, batches: made, end, closed, handovers, wallMs: Math.round(wallMs), summary }, () =>
+    [
+      `${uri}: ${made} batches made here in ${(wallMs / 1_000).toFixed(1)} s; the log ends at step ${end}${closed ? " and is closed" : ""}`,
+      ...(made > 0 ? [describeSummary(summary)] : []),
+    ]
+      .flat()
+      .join("\n"),
+  );
+  return undefined;
+}
+
+export const command: Command = {
+  usage: "PIPELINE [--namespace URI] [--steps N] [--shadow] [--lanes-max N]",
+  about:
+    'Plans the batches of a pipeline with exchange "log" from the tables of its source logs, fetches the samples it chose, and writes the training log.\nStart it as often as you like, anywhere: processes take lanes as they are needed, and go on with those of a process that died.\nThe log is that of one process, bit for bit. It ends when the log is complete.',
+  positionals: ["PIPELINE"],
+  options: {
+    ...fleetOptions,
+    steps: { value: "N", help: "Steps after which the log is complete, instead of what the pipeline says." },
+  },
+  examples: ["batchweave construct pipeline.ts & batchweave construct pipeline.ts"],
+  isLong: true,
+  run,
+};

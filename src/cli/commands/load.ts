@@ -1,0 +1,60 @@
+/** `batchweave load`: a process that reads a pipeline's sources into their logs. */
+import { describeSources, loadPipeline, runLoaders } from "../../plan/index.js";
+import type { Call, Command } from "../command.js";
+import { fleetOptions, handoverText, readFleetSettings } from "../fleet-options.js";
+import { durabilityOf } from "../run.js";
+
+async function run(call: Call): Promise<undefined> {
+  const { args, terminal, stopping, env, metrics } = call;
+  const pipeline = await loadPipeline(args.positionals[0] as string);
+  let [blocks, held] = [0, 0];
+  const show = (): void => terminal.progress("load", blocks, undefined, `holding ${held} lanes`);
+  const result = await runLoaders(pipeline, readFleetSettings(args), {
+    env,
+    metrics,
+    signal: stopping.signal,
+    storeSettings: { ...pipeline.spec.storeSettings, durability: durabilityOf(args) },
+    onFault: ({ source, id, stage, reason }) => terminal.note(`left out: ${source} ${id} (${stage}): ${reason}`),
+    onBlock: () => {
+      blocks++;
+      show();
+    },
+    onHandover: (event) => {
+      held += event.kind === "taken" || event.kind === "taken-over" ? 1 : -1;
+      const text = handoverText(event);
+      if (text) terminal.note(text);
+      show();
+    },
+  });
+  terminal.settle();
+  terminal.result(
+    {
+      blocks: result.batches,
+      fillers: result.fillers,
+      isOver: result.isOver,
+      handovers: result.handovers,
+      wallMs: Math.round(result.wallMs),
+      sources: result.sources,
+    },
+    () =>
+      [
+        `${result.batches} blocks made here in ${(result.wallMs / 1_000).toFixed(1)} s; ${result.isOver ? "no more are needed" : "told to stop: others go on"}`,
+        ...(result.batches > 0 ? describeSources(result.sources, []) : []),
+      ].join("\n"),
+  );
+  return undefined;
+}
+
+export const command: Command = {
+  usage: "PIPELINE [--namespace URI] [--shadow] [--lanes-max N] [--sources-max N]",
+  about:
+    'Reads the sources of a pipeline with exchange "log" and writes their prepared samples into a log for each source. Start it as often as you\nlike, anywhere: processes take lanes as they are needed, and go on with those of a process that died. It ends when the sources\nend or the training log is complete.',
+  positionals: ["PIPELINE"],
+  options: {
+    ...fleetOptions,
+    "sources-max": { value: "N", help: "Sources of which this process holds lanes at most (default: any number)." },
+  },
+  examples: ["batchweave load pipeline.ts & batchweave load pipeline.ts", "batchweave load pipeline.ts --shadow"],
+  isLong: true,
+  run,
+};

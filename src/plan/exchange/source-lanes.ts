@@ -1,0 +1,49 @@
+/** The lanes of a source's log, for processes that hold any of them. */
+import type { Namespace } from "../../index.js";
+import type { LaneLog } from "../fleet/index.js";
+import type { SampleSupply, SupplyStart } from "../load/sample-supply.js";
+import { hash32 } from "../mix/random.js";
+import type { ResolvedPipeline } from "../run/pipeline.js";
+import type { ResolvedSource } from "../source/source.js";
+import { type Exchange, sourceLanes } from "./exchange.js";
+import { SourceLane, startOfLane } from "./source-lane.js";
+
+/** Opens what reads lane `lane` of `lanes` of the source itself. */
+type OpenReading = (part: { readonly lane: number; readonly lanes: number }, from: SupplyStart) => SampleSupply;
+
+/** A source's log, whose blocks are made of what `read` gives. */
+export function sourceLaneLog(
+  ns: Namespace,
+  { spec, sources }: ResolvedPipeline,
+  index: number,
+  { blockBytes, blockSamples }: Exchange,
+  read: OpenReading,
+): LaneLog {
+  const source = sources[index] as ResolvedSource;
+  const lanes = sourceLanes(source);
+  const bounds = { blockBytes, blockSamples };
+  const { seqLength, vocabSize, tooLong = "split" } = spec.construct;
+  const chain = (source.settings.transforms ?? []).filter(({ at }) => at === "loader");
+  // By the last part of a module's address: machines have it in other places.
+  const made = chain.map(({ module, name, options }) => [module.slice(module.lastIndexOf("/") + 1), name, options]);
+  const decided = JSON.stringify([lanes, blockBytes, blockSamples, seqLength, vocabSize ?? 0, tooLong, made]);
+  const shared = {
+    source: source.name,
+    print: hash32(source.fingerprint, decided),
+    lanes,
+    hasEnd: Number.isFinite(source.settings.epochs ?? Number.POSITIVE_INFINITY),
+    first: ns.firstOwnStep,
+    ...bounds,
+  };
+  return {
+    name: source.name,
+    ns,
+    lanes,
+    steps: Number.POSITIVE_INFINITY,
+    open: async (lane, { seq, resumePoint }) => {
+      const part = { ...shared, lane };
+      const start = startOfLane(resumePoint, seq, part);
+      return new SourceLane(part, read({ lane, lanes }, start), { ...start, seq });
+    },
+  };
+}

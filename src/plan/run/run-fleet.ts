@@ -1,0 +1,250 @@
+/**
+ * Loaders and constructors of a pipeline whose samples go through logs. Any number of processes of either kind, anywhere, started and stopped at will: which
+ * of them holds a lane decides nothing that is written.
+ */
+import {
+  BatchWeaveError,
+  createNamespace,
+  isBatchWeaveError,
+  type Namespace,
+  type NamespaceOptions,
+  openNamespace,
+  openStore,
+  type ProducerOptions,
+  systemEnv,
+  withRetry,
+} from "../../index.js";
+import { BlockSupply } from "../exchange/block-supply.js";
+import { type Exchange, exchangeAt, openSourceLog } from "../exchange/exchange.js";
+import { SourceKeeper } from "../exchange/source-keeper.js";
+import { sourceLaneLog } from "../exchange/source-lanes.js";
+import { FleetHints, type Handover, type HoldOptions, type HoldOutcome, holdLanes } from "../fleet/index.js";
+import type { SourceFigures } from "../load/source-figures.js";
+import { assertNeighbours } from "./lane-layout.js";
+import type { OpenSupply, PlannedBatch } from "./lane-planner.js";
+import { OpenPipeline } from "./open-pipeline.js";
+import type { Pipeline } from "./pipeline.js";
+import type { RunOptions, RunResult } from "./run-pipeline.js";
+import { trainingLanes } from "./training-lanes.js";
+
+/** What a process of a fleet offers. */
+export interface FleetSettings
+  extends Pick<
+    HoldOptions,
+    "lanesMax" | "logsMax" | "lanesAtOnce" | "shadow" | "patienceMs" | "handoversPerMinuteMax"
+  > {
+  /** Where the training log is, instead of where the pipeline says; its source logs go with it. */
+  readonly uri?: string | undefined;
+  /** Steps of the training log, instead of what the pipeline says. */
+  readonly steps?: number | undefined;
+  readonly producer?: Omit<ProducerOptions, "id" | "signal" | "takeover"> | undefined;
+}
+
+/** Events of a fleet's process. */
+export interface FleetOptions extends RunOptions {
+  readonly onHandover?: ((event: Handover) => void) | undefined;
+  /** A block came into a source log's producer. */
+  readonly onBlock?: ((source: string, pending: number) => void) | undefined;
+}
+
+/** What a loader has done. */
+export interface LoadResult extends HoldOutcome {
+  readonly sources: readonly SourceFigures[];
+  readonly wallMs: number;
+}
+
+/** How often loaders look whether the training log is complete. */
+const lookDelayMs = 1_000;
+
+interface FleetPlaces {
+  readonly exchange: Exchange;
+  readonly training: string;
+  readonly steps: number;
+  readonly logs: readonly Namespace[];
+  readonly hints: FleetHints;
+}
+
+/** The logs of a fleet, opened or made. */
+async function openPlaces({ spec }: Pipeline, settings: FleetSettings, options: FleetOptions): Promise<FleetPlaces> {
+  const { namespace, sources, steps = Number.POSITIVE_INFINITY } = spec;
+  const training = settings.uri ?? namespace.uri;
+  const exchange = exchangeAt(spec, training);
+  if (!exchange)
+    throw new BatchWeaveError(
+      "INVALID_ARGUMENT",
+      'This pipeline exchanges samples in memory, so loaders and constructors are one process: batchweave run. Say exchange: "log" in its file to have them apart.',
+    );
+  const env = options.env ?? systemEnv;
+  const opened = withStore(spec, options);
+  const logs = await Promise.all(
+    Object.entries(sources).map(([name, source]) =>
+      openSourceLog(exchange, { name, settings: source.settings }, opened),
+    ),
+  );
+  const store = withRetry(await openStore(`${exchange.uri}/.fleet`, opened.storeSettings ?? {}, env), env);
+  return { exchange, training, steps: settings.steps ?? steps, logs, hints: new FleetHints(env, store) };
+}
+
+function withStore({ storeSettings }: Pipeline["spec"], options: FleetOptions): NamespaceOptions {
+  return { storeSettings, ...options };
+}
+
+/** Loads: reads the sources and writes their logs, until all have ended, the training log is complete, or the signal aborts. */
+export async function runLoaders(
+  pipeline: Pipeline,
+  settings: FleetSettings = {},
+  options: FleetOptions = {},
+): Promise<LoadResult> {
+  const env = options.env ?? systemEnv;
+  const begun = env.monotonic();
+  const places = await openPlaces(pipeline, settings, options);
+  await using open = await OpenPipeline.open(pipeline, env, options);
+  const lanes = places.logs.map((ns, i) =>
+    sourceLaneLog(ns, open.resolved, i, places.exchange, (part, from) => open.parts.supply(i, part, from)),
+  );
+  const done = new AbortController();
+  const signal = options.signal ? AbortSignal.any([options.signal, done.signal]) : done.signal;
+  const watching = watchTraining(places.training, withStore(pipeline.spec, options), done);
+  try {
+    const outcome = await holdLanes(env, lanes, {
+      ...settings,
+      hints: places.hints,
+      onBatch: ({ log, pending }) => options.onBlock?.(log.name, pending),
+      onHandover: options.onHandover,
+      signal,
+    });
+    return {
+      ...outcome,
+      isOver: outcome.isOver || done.signal.aborted,
+      sources: open.figures,
+      wallMs: env.monotonic() - begun,
+    };
+  } finally {
+    done.abort();
+    await watching;
+  }
+}
+
+/** Aborts when the training log is closed: nobody needs another block. */
+async function watchTraining(uri: string, options: NamespaceOptions, done: AbortController): Promise<void> {
+  const env = options.env ?? systemEnv;
+  let ns: Namespace | undefined;
+  while (!done.signal.aborted) {
+    try {
+      ns ??= await openNamespace(uri, { ...options, signal: done.signal });
+      if ((await ns.info({ signal: done.signal })).closed) done.abort(new Error("the training log is complete"));
+    } catch (error) {
+      if (done.signal.aborted) return;
+      // Not made yet, or the store is away: loading goes on meanwhile.
+      if (!isBatchWeaveError(error)) throw error;
+    }
+    await env.sleep(lookDelayMs * (0.75 + env.random() / 2), done.signal).catch(() => {});
+  }
+}
+
+/** Constructs: plans batches from the sources' logs and writes the training log, until it is complete or the signal aborts. */
+export async function runConstructors(
+  pipeline: Pipeline,
+  settings: FleetSettings = {},
+  options: FleetOptions = {},
+): Promise<RunResult & Pick<HoldOutcome, "handovers">> {
+  const env = options.env ?? systemEnv;
+  const begun = env.monotonic();
+  const { logs, training, exchange, hints, steps } = await openPlaces(pipeline, settings, options);
+  const readers = logs.map((ns) => ns.stepReader());
+  const names = Object.keys(pipeline.spec.sources);
+  const supply: OpenSupply = (i, part, from) => {
+    const source = names[i] as string;
+    return new BlockSupply(
+      {
+        source,
+        reader: readers[i] as (typeof readers)[number],
+        env,
+        onWanted: (block) => void hints.want(source, block),
+        onGot: () => void hints.got(source),
+      },
+      part,
+      from,
+    );
+  };
+  await using open = await OpenPipeline.open(pipeline, env, {
+    ...options,
+    logs: { uuids: logs.map(({ uuid }) => uuid), supply },
+  });
+  const { lanes } = open.resolved;
+  const { grid } = pipeline.spec.namespace;
+  const ns = await createNamespace(training, { grid, order: "lanes", lanes }, withStore(pipeline.spec, options));
+  const report = open.report();
+  const found = await ns.info({ signal: options.signal });
+  const held = new Set<number>();
+  const keeping = new AbortController();
+  const wanted = (signal: AbortSignal): ReturnType<FleetHints["read"]> => hints.read({ signal });
+  const keeper = new SourceKeeper({ training: ns, logs, pipeline: open.resolved, exchange, env, wanted });
+  const kept = keeper.run(() => held.has(0), keeping.signal);
+  kept.catch(() => {});
+  try {
+    await assertNeighbours(ns, open.parts, { isLanes: true, count: lanes, held: [] }, options.signal);
+    const outcome = found.closed
+      ? undefined
+      : await holdLanes(env, [trainingLanes(ns, open.parts, steps)], {
+          ...settings,
+          onHandover: (event) => {
+            if (event.kind === "taken" || event.kind === "taken-over") held.add(event.lane);
+            else held.delete(event.lane);
+            options.onHandover?.(event);
+          },
+          onBatch: ({ batch, pending }) => {
+            const planned = batch.note as PlannedBatch;
+            const { step, notes, faults, plans } = planned;
+            report.add({ step, notes, samples: plans.backbone.samples, faults });
+            options.onBatch?.(planned, pending);
+          },
+          signal: options.signal,
+        });
+    const { closed, steps: range } = await ns.info();
+    if (closed) {
+      keeping.abort();
+      await kept;
+      await keeper.finish(options.signal);
+    }
+    return {
+      summary: report.summary(),
+      sources: open.figures,
+      wallMs: env.monotonic() - begun,
+      closed,
+      end: range.end,
+      handovers: outcome?.handovers ?? { taken: 0, "taken-over": 0, "given-up": 0, lost: 0, broken: 0 },
+    };
+  } finally {
+    keeping.abort();
+    await kept.catch(() => {});
+  }
+}
+
+/** Both in one process. */
+export async function runExchange(
+  pipeline: Pipeline,
+  settings: FleetSettings,
+  options: FleetOptions,
+): Promise<RunResult> {
+  const failed = new AbortController();
+  const signal = options.signal ? AbortSignal.any([options.signal, failed.signal]) : failed.signal;
+  const both = { ...options, signal };
+  const orFail = async <T>(work: Promise<T>): Promise<T> => {
+    try {
+      return await work;
+    } catch (error) {
+      failed.abort(error);
+      throw error;
+    }
+  };
+  const [built, loaded] = await Promise.allSettled([
+    orFail(runConstructors(pipeline, settings, both)),
+    orFail(runLoaders(pipeline, settings, both)),
+  ]);
+  // Whichever failed first is the reason; the other only heard of it.
+  if (failed.signal.aborted && !options.signal?.aborted) throw failed.signal.reason;
+  if (built.status === "rejected") throw built.reason;
+  if (loaded.status === "rejected") throw loaded.reason;
+  return { ...built.value, sources: loaded.value.sources };
+}

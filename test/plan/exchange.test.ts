@@ -1,0 +1,177 @@
+/**
+ * Property: a pipeline whose samples go through source logs loses and repeats none, whoever loads and constructs: many processes write the log of one, bit
+ * for bit; every byte of a source is read once; source logs and the training log end and verify. Method: loaders and constructors side by side in memory, some
+ * of them stopped half way, and an undisturbed run of one process to compare with.
+ */
+import { createHash } from "node:crypto";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { makeCursor, type Namespace, openNamespace } from "../../src/index.js";
+import {
+  auditPipeline,
+  definePipeline,
+  jsonl,
+  type Pipeline,
+  type PipelineSpec,
+  runConstructors,
+  runLoaders,
+  runPipeline,
+  staticMix,
+  tokenize,
+} from "../../src/plan/index.js";
+import { dataFolder, writeJsonl } from "./data-files.js";
+
+const tokens = tokenize({ tokenizer: { kind: "bytes" } });
+const fast = { producer: { cadence: { kind: "interval", intervalMs: 5 } }, patienceMs: 300 } as const;
+let count = 0;
+
+function build(folder: string, spec: Partial<PipelineSpec> = {}): Pipeline {
+  return definePipeline({
+    namespace: { uri: `memory:exchange-${count++}`, grid: { rows: 2, chunks: 1 }, lanes: 3 },
+    sources: {
+      web: jsonl({ shards: join(folder, "web-*.jsonl*"), transforms: [tokens], epochs: 1, lanes: 2 }),
+      code: jsonl({ shards: join(folder, "code-*.jsonl*"), transforms: [tokens], epochs: 1, lanes: 3, weight: 2 }),
+    },
+    strategy: (graph) => graph.balance(),
+    construct: { seqLength: 512 },
+    workers: { threads: 0 },
+    exchange: { kind: "log", blockSamples: 8, aheadBlocks: 16 },
+    ...spec,
+  });
+}
+
+function data(): string {
+  const folder = dataFolder();
+  writeJsonl(folder, "web", [70, 30]);
+  writeJsonl(folder, "code", [50, 44, 21]);
+  return folder;
+}
+
+/** Bytes and lineage of every step. */
+async function contents(uri: string): Promise<string[]> {
+  const ns = await openNamespace(uri);
+  const { steps, closed, waiting } = await ns.info();
+  expect({ closed, waiting }).toEqual({ closed: true, waiting: undefined });
+  expect((await ns.verify()).problems).toEqual([]);
+  const found: string[] = [];
+  for (let step = 0; step < steps.end; step++) {
+    const hash = createHash("sha256").update(JSON.stringify((await ns.samples(step)) ?? []));
+    for (let row = 0; row < ns.grid.rows; row++)
+      for (let chunk = 0; chunk < ns.grid.chunks; chunk++) hash.update(await ns.readSlice({ step, row, chunk }));
+    found.push(hash.digest("hex"));
+  }
+  return found;
+}
+
+async function sampleIds(ns: Namespace): Promise<string[]> {
+  const { steps } = await ns.info();
+  const ids: string[] = [];
+  for (let step = 0; step < steps.end; step++)
+    for (const { source, id } of (await ns.samples(step)) ?? []) ids.push(`${source} ${id}`);
+  return ids;
+}
+
+test("one process: every sample once, all logs closed and clean", async () => {
+  const pipeline = build(data());
+  const { closed, sources } = await runPipeline(pipeline, fast);
+  expect(closed).toBe(true);
+  const { uri } = pipeline.spec.namespace;
+  const ids = await sampleIds(await openNamespace(uri));
+  expect(ids.length).toBe(215);
+  expect(new Set(ids).size).toBe(215);
+  expect(sources.map(({ samples }) => samples)).toEqual([100, 115]);
+  await contents(uri);
+  expect(await auditPipeline(pipeline, await openNamespace(uri))).toMatchObject({
+    lost: 0,
+    repeated: 0,
+    unaudited: [],
+  });
+  for (const name of ["web", "code"]) await contents(`${uri}.sources/${name}`);
+}, 60_000);
+
+test("two loaders and two constructors, one of each stopped half way and replaced, write the log of one process", async () => {
+  const folder = data();
+  const calm = build(folder);
+  await runPipeline(calm, fast);
+  const disturbed = build(folder);
+  const stop = { loader: new AbortController(), constructor: new AbortController() };
+  let [blocks, batches] = [0, 0];
+  const loaders = [0, 1].map(async (i) => {
+    const signal = i === 0 ? stop.loader.signal : undefined;
+    await runLoaders(disturbed, fast, {
+      signal,
+      onBlock: () => {
+        if (++blocks === 6) stop.loader.abort();
+      },
+    });
+    if (i === 0) await runLoaders(disturbed, fast);
+  });
+  const constructors = [0, 1].map(async (i) => {
+    const signal = i === 0 ? stop.constructor.signal : undefined;
+    await runConstructors(disturbed, fast, {
+      signal,
+      onBatch: () => {
+        if (++batches === 4) stop.constructor.abort();
+      },
+    });
+    if (i === 0) await runConstructors(disturbed, fast);
+  });
+  await Promise.all([...loaders, ...constructors]);
+  expect(await contents(disturbed.spec.namespace.uri)).toEqual(await contents(calm.spec.namespace.uri));
+  for (const name of ["web", "code"])
+    expect(await contents(`${disturbed.spec.namespace.uri}.sources/${name}`)).toEqual(
+      await contents(`${calm.spec.namespace.uri}.sources/${name}`),
+    );
+}, 60_000);
+
+test("loaders stay within what they may be ahead", async () => {
+  const pipeline = build(data(), { exchange: { kind: "log", blockSamples: 4, aheadBlocks: 6 }, steps: 3 });
+  const loading = runLoaders(pipeline, fast);
+  const web = `${pipeline.spec.namespace.uri}.sources/web`;
+  const endOf = async (): Promise<number> => (await (await openNamespace(web)).info()).steps.end;
+  await expect.poll(() => endOf().catch(() => 0), { timeout: 10_000 }).toBeGreaterThanOrEqual(6);
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  // Each of the two lanes may have one more on its way when the other's comes in.
+  expect(await endOf()).toBeLessThanOrEqual(8);
+  const { closed, end } = await runConstructors(pipeline, fast);
+  expect({ closed, end }).toEqual({ closed: true, end: 3 });
+  // The training log is complete: loaders end by themselves.
+  expect((await loading).isOver).toBe(true);
+}, 60_000);
+
+test("blocks stay as long as a checkpoint of the training log needs them; a fork goes on from there with another mixture", async () => {
+  const folder = data();
+  const pipeline = build(folder, { steps: 9 });
+  const { uri } = pipeline.spec.namespace;
+  const stop = new AbortController();
+  let made = 0;
+  await runPipeline(pipeline, fast, {
+    signal: stop.signal,
+    onBatch: () => {
+      if (++made === 8) stop.abort();
+    },
+  });
+  const begun = await openNamespace(uri);
+  const { end } = (await begun.info()).steps;
+  await begun.checkpoint("half", makeCursor(begun.uuid, Math.min(6, end) * begun.grid.rows, 0));
+  await runPipeline(pipeline, fast);
+  const parent = await openNamespace(uri);
+  const [half] = await parent.checkpoints();
+  expect(half?.step).toBeGreaterThanOrEqual(5);
+  const code = await openNamespace(`${uri}.sources/code`);
+  const [floor] = await code.checkpoints();
+  expect(floor?.id).toMatch(/^floor-/);
+  expect(floor?.step).toBeGreaterThan(0);
+  await code.reclaim();
+  expect((await code.info()).steps.trim).toBe(floor?.step);
+  const other = build(folder, {
+    namespace: { uri: `${uri}-fork`, grid: { rows: 2, chunks: 1 }, lanes: 3 },
+    exchange: { kind: "log", blockSamples: 8, aheadBlocks: 16, uri: `${uri}.sources` },
+    strategy: (graph) => graph.mix(staticMix({ web: 5, code: 1 })).balance(),
+  });
+  await parent.fork(`${uri}-fork`, { at: half?.step });
+  await runPipeline(other, fast);
+  const ids = await sampleIds(await openNamespace(`${uri}-fork`));
+  expect(ids.length).toBe(215);
+  expect(new Set(ids).size).toBe(215);
+}, 60_000);
