@@ -13,7 +13,7 @@ import {
   type HoldOutcome,
   holdLanes,
   type LaneLog,
-} from "../../src/plan/index.js";
+} from "../../src/plan/fleet/index.js";
 import { type ToySettings, toyExpected, toyLog, toyTexts } from "./toy-log.js";
 
 interface Event extends Handover {

@@ -1,6 +1,6 @@
 /** A log whose lanes count: what each batch must be is known without asking anybody, so every order of holders can be judged. */
 import { createNamespace, type Env, type Namespace, type ObjectStore } from "../../src/index.js";
-import type { LaneBatch, LaneLog, LaneWriter } from "../../src/plan/index.js";
+import type { LaneBatch, LaneLog, LaneWriter } from "../../src/plan/fleet/index.js";
 
 /** What a toy log is made of. */
 export interface ToySettings {

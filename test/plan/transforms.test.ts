@@ -21,7 +21,7 @@ import { TransformPool, type TransformPoolSettings } from "../../src/plan/load/t
 import { decodeVideo } from "../../src/plan/load/video.js";
 import type { PlannedBatch } from "../../src/plan/run/lane-planner.js";
 import { definePipeline, type Pipeline, type PipelineSpec } from "../../src/plan/run/pipeline.js";
-import { OpenPipeline } from "../../src/plan/run/run-pipeline.js";
+import { OpenPipeline } from "../../src/plan/run/open-pipeline.js";
 import { iterable, type SourceSettings } from "../../src/plan/source/source.js";
 import { dataFolder } from "./data-files.js";
 
