@@ -14,8 +14,9 @@ import { FaultTally } from "../../src/plan/load/fault-tally.js";
 import { tokenize } from "../../src/plan/load/tokenize.js";
 import { placed, type Transform, transform } from "../../src/plan/load/transform.js";
 import type { PlannedBatch } from "../../src/plan/run/lane-planner.js";
+import { OpenPipeline } from "../../src/plan/run/open-pipeline.js";
 import { definePipeline, type Pipeline, type PipelineSpec } from "../../src/plan/run/pipeline.js";
-import { OpenPipeline, runPipeline } from "../../src/plan/run/open-pipeline.js";
+import { runPipeline } from "../../src/plan/run/run-pipeline.js";
 import { iterable, jsonl, parquet, type Source, type SourceSettings } from "../../src/plan/source/source.js";
 import { dataFolder, writeJsonl, writeParquet } from "./data-files.js";
 

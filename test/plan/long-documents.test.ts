@@ -14,10 +14,11 @@ import { splitSample } from "../../src/plan/load/sample-pieces.js";
 import { tokenize } from "../../src/plan/load/tokenize.js";
 import { auditPipeline } from "../../src/plan/run/audit.js";
 import type { PlannedBatch } from "../../src/plan/run/lane-planner.js";
+import { OpenPipeline } from "../../src/plan/run/open-pipeline.js";
 import { balancePieces } from "../../src/plan/run/piece-audit.js";
 import { definePipeline, type Pipeline, type PipelineSpec } from "../../src/plan/run/pipeline.js";
 import { describeSummary } from "../../src/plan/run/report-text.js";
-import { OpenPipeline, runPipeline } from "../../src/plan/run/open-pipeline.js";
+import { runPipeline } from "../../src/plan/run/run-pipeline.js";
 import { jsonl, type SourceSettings } from "../../src/plan/source/source.js";
 import { dataFolder } from "./data-files.js";
 

@@ -12,8 +12,9 @@ import { backboneCost } from "../../src/plan/graph/cost.js";
 import { tokenize } from "../../src/plan/load/tokenize.js";
 import { callbackMix, stagedMix, staticMix, warmUpMix } from "../../src/plan/mix/mix-schedule.js";
 import type { PlannedBatch } from "../../src/plan/run/lane-planner.js";
+import { OpenPipeline } from "../../src/plan/run/open-pipeline.js";
 import { definePipeline, type Pipeline, type PipelineSpec } from "../../src/plan/run/pipeline.js";
-import { OpenPipeline, runPipeline } from "../../src/plan/run/open-pipeline.js";
+import { runPipeline } from "../../src/plan/run/run-pipeline.js";
 import { iterable, jsonl } from "../../src/plan/source/source.js";
 import { dataFolder, writeJsonl } from "./data-files.js";
 

@@ -12,8 +12,8 @@ import * as image from "../../src/plan/load/image.js";
 import type { PreparedSample } from "../../src/plan/load/prepared-sample.js";
 import { tokenize } from "../../src/plan/load/tokenize.js";
 import type { PlannedBatch } from "../../src/plan/run/lane-planner.js";
-import { definePipeline, type PipelineSpec } from "../../src/plan/run/pipeline.js";
 import { OpenPipeline } from "../../src/plan/run/open-pipeline.js";
+import { definePipeline, type PipelineSpec } from "../../src/plan/run/pipeline.js";
 import { iterable, megatron, type Source, type SourceSettings } from "../../src/plan/source/source.js";
 import { dataFolder } from "./data-files.js";
 

@@ -20,8 +20,8 @@ import { importModule, placed, type Transform, transform } from "../../src/plan/
 import { TransformPool, type TransformPoolSettings } from "../../src/plan/load/transform-pool.js";
 import { decodeVideo } from "../../src/plan/load/video.js";
 import type { PlannedBatch } from "../../src/plan/run/lane-planner.js";
-import { definePipeline, type Pipeline, type PipelineSpec } from "../../src/plan/run/pipeline.js";
 import { OpenPipeline } from "../../src/plan/run/open-pipeline.js";
+import { definePipeline, type Pipeline, type PipelineSpec } from "../../src/plan/run/pipeline.js";
 import { iterable, type SourceSettings } from "../../src/plan/source/source.js";
 import { dataFolder } from "./data-files.js";
 
