@@ -192,6 +192,35 @@ const figures = {
       ],
     }),
   },
+  scaling: {
+    title:
+      "Share of each minute that constructors wait when the mixture of 306 sources changes from 1:9 to 9:1, by how loaders are scaled",
+    options: () => ({
+      width: 720,
+      height: 320,
+      marginRight: 100,
+      x: { label: "minutes from the change" },
+      y: { label: "share of the minute that constructors wait", grid: true, percent: true },
+      color: { legend: false, range: colors, domain: ["fixed", "static", "reactive", "predictive"] },
+      marks: [
+        Plot.line(rowsOf("scaling"), { x: "minute", y: "waitShare", stroke: "mode" }),
+        ...["fixed", "static", "reactive", "predictive"].map((mode, i) =>
+          Plot.text(
+            rowsOf("scaling").filter((row) => row.mode === mode),
+            Plot.selectLast({
+              x: "minute",
+              y: "waitShare",
+              text: "mode",
+              fill: "mode",
+              textAnchor: "start",
+              dx: 6,
+              dy: [0, 12, -12, 0][i],
+            }),
+          ),
+        ),
+      ],
+    }),
+  },
   "plan-time": {
     title: "Milliseconds to plan a batch by number of samples",
     options: () => {

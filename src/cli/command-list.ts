@@ -25,6 +25,10 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   construct: { summary: "Construct batches from source logs", load: () => import("./commands/construct.js") },
   plan: { summary: "Show what a pipeline would do", load: () => import("./commands/plan.js") },
   "fleet size": { summary: "Size a fleet for a pipeline", load: () => import("./commands/fleet-size.js") },
+  "fleet advice": {
+    summary: "Say how many processes there should be now",
+    load: () => import("./commands/fleet-advice.js"),
+  },
   consume: { summary: "Read as one rank of a mesh", load: () => import("./commands/consume.js") },
   close: { summary: "Close a log: no batch after its end", load: () => import("./commands/close.js") },
   delete: { summary: "Delete a namespace", load: () => import("./commands/delete.js") },

@@ -74,8 +74,10 @@ export {
 } from "./run/run-fleet.js";
 export { type RunOptions, type RunResult, type RunSettings, runPipeline } from "./run/run-pipeline.js";
 export type { RunSummary } from "./run/run-report.js";
+export { decideFleet, type FleetAdvice, type FleetLook, looksMax, type ScaleSettings } from "./size/autoscaler.js";
 export type { ConstructProfile } from "./size/construct-profile.js";
 export { type CostCluster, clusterCosts } from "./size/cost-cluster.js";
+export { lookAtFleet, openFleetLogs } from "./size/fleet-look.js";
 export {
   type FleetCosts,
   type FleetPlan,

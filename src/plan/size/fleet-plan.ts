@@ -26,6 +26,10 @@ export interface SourcePlan {
   /** Lanes of its source log: parts that processes can hold. */
   readonly lanes: number;
   readonly lanesMax: number;
+  /** Of a step that took nothing but this source: seconds of transform threads and of main threads, and blocks. */
+  readonly threadSeconds: number;
+  readonly mainSeconds: number;
+  readonly blocks: number;
 }
 
 /** A limit, as the step time it allows. */
@@ -72,7 +76,13 @@ export interface FleetPlan {
     readonly cores: number;
     readonly memoryBytes: number;
     readonly lanes: number;
+    /** Of a step: seconds of a main thread. */
+    readonly mainSeconds: number;
   };
+  /** Shares by source where they change, in the order of `sources`. */
+  readonly phases: readonly DemandPhase[];
+  /** The mixture is decided while training goes on: phases are a guess. */
+  readonly isGuess: boolean;
   /** Of all processes together. */
   readonly cores: number;
   readonly memoryBytes: number;
@@ -105,6 +115,8 @@ export interface FleetCosts {
   readonly profiles: readonly SourceProfile[];
   readonly construct: ConstructProfile;
   readonly phases: readonly DemandPhase[];
+  /** A callback decides the mixture: phases are a guess. */
+  readonly isGuess?: boolean | undefined;
   /** Samples of a step, where it has a fixed number; else its slots are filled. */
   readonly samplesPerStep?: number | undefined;
   /** Lanes of the training log. */
@@ -198,6 +210,10 @@ export function planFleet(costs: FleetCosts, needs: SizeNeeds): FleetPlan {
     const reading = perSecond(peak.mainSeconds[i] as number);
     // Two parts for each process that it keeps busy: then parts of it can move without leaving half a process idle.
     const lanes = Math.min(profile.lanesMax, powerOfTwo(Math.max((2 * busy) / threads, 2 * reading)));
+    const alone = samplesOfStep(
+      costs,
+      profiles.map(() => 1),
+    )[i] as number;
     return {
       cluster: clusters.findIndex(({ members }) => members.includes(i)),
       samplesPerSecond: (peak.samples[i] as number) / stepSeconds,
@@ -208,6 +224,9 @@ export function planFleet(costs: FleetCosts, needs: SizeNeeds): FleetPlan {
       threads: busy,
       lanes,
       lanesMax: profile.lanesMax,
+      threadSeconds: (alone * profile.loaderMs) / 1_000,
+      mainSeconds: (alone * profile.readMs) / 1_000,
+      blocks: alone * blocksOf(profile, costs),
     };
   });
   const heaviest = loads.reduce((a, b) =>
@@ -234,6 +253,8 @@ export function planFleet(costs: FleetCosts, needs: SizeNeeds): FleetPlan {
     })),
     loaders,
     constructors,
+    phases: costs.phases,
+    isGuess: costs.isGuess === true,
     cores,
     memoryBytes,
     store: storeOf(costs, heaviest),
@@ -291,17 +312,20 @@ function constructorsOf(
   // The batch it makes, the one that is on its way to the log, and samples for the next.
   const memoryBytes =
     processBytes + each * threadBytes + 2 * construct.batchBytes + Math.min(bufferBytesMax, construct.batchBytes);
-  return { processes, threads: each, cores: main + busy, memoryBytes, lanes };
+  return { processes, threads: each, cores: main + busy, memoryBytes, lanes, mainSeconds: construct.buildMs / 1_000 };
 }
 
-function storeOf(
-  { profiles, construct, blockBytes, blockSamples }: FleetCosts,
-  { samples }: PhaseLoad,
-): FleetPlan["store"] {
+/** Blocks that a sample takes. */
+function blocksOf({ readyBytes }: SourceProfile, { blockBytes, blockSamples }: FleetCosts): number {
+  return Math.max(readyBytes / blockBytes, 1 / blockSamples);
+}
+
+function storeOf(costs: FleetCosts, { samples }: PhaseLoad): FleetPlan["store"] {
+  const { profiles, construct } = costs;
   const of = (one: (profile: SourceProfile) => number): number =>
     sum(profiles.map((profile, i) => (samples[i] as number) * one(profile)));
   const ready = of(({ readyBytes }) => readyBytes);
-  const blocks = of(({ readyBytes }) => Math.max(readyBytes / blockBytes, 1 / blockSamples));
+  const blocks = of((profile) => blocksOf(profile, costs));
   return {
     shards: { requests: of(({ reads }) => reads), bytes: of(({ readBytes }) => readBytes) },
     exchange: { requests: blocks * (requestsPerBatch + readsPerBlock), bytes: 2 * ready },

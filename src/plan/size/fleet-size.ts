@@ -29,7 +29,7 @@ interface MeasureOptions {
 const bufferBytesDefault = 268_435_456;
 const bufferSamplesDefault = 64;
 const blockBytesDefault = 4_194_304;
-const blockSamplesDefault = 256;
+const blockSamplesDefault = 4_096;
 /** A transform that hangs is found out sooner than in a run. */
 const hangMsMax = 15_000;
 /** A process of Node with this package, where this one is too young to tell. */
@@ -68,6 +68,7 @@ export async function measureFleet(
     profiles,
     construct,
     phases,
+    isGuess: resolved.mix.kind === "callback",
     samplesPerStep: "samples" in resolved.batch ? resolved.batch.samples : undefined,
     lanes: resolved.lanes,
     processBytes,
