@@ -57,8 +57,6 @@ function follow(
   return counts;
 }
 
-const changesOf = (counts: readonly number[]): number => counts.filter((n, i) => i > 0 && n !== counts[i - 1]).length;
-
 describe("a number changes", () => {
   test("only when looks in a row say so: a single one, or one in between, changes nothing", () => {
     const more = needing(5);
