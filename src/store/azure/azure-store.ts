@@ -49,7 +49,7 @@ export async function openAzureStore(
   env: Env,
   settings: AzureStoreSettings = {},
   environment: NodeJS.ProcessEnv = process.env,
-): Promise<AzureStore> {
+): Promise<ObjectStore> {
   const { bucket, prefix } = splitBucketUri(uri, "az", "container");
   if (!containerName.test(bucket)) {
     throw new BatchWeaveError(
@@ -68,7 +68,7 @@ async function connect(
   settings: AzureStoreSettings,
   environment: NodeJS.ProcessEnv,
 ): Promise<ContainerClient> {
-  const sdk = await loadPeer("@azure/storage-blob", "@azure/storage-blob", () => import("@azure/storage-blob"));
+  const sdk = await loadPeer<typeof import("@azure/storage-blob")>("@azure/storage-blob");
   const options: StoragePipelineOptions = { retryOptions: { maxTries: 1 } };
   const account =
     settings.account ?? (environment["AZURE_STORAGE_ACCOUNT"] || environment["AZURE_STORAGE_ACCOUNT_NAME"]);
@@ -106,12 +106,7 @@ async function connect(
       new sdk.StorageSharedKeyCredential(account, key),
       options,
     ).getContainerClient(container);
-  const name: string = "@azure/identity";
-  const identity = await loadPeer(
-    name,
-    "@azure/identity",
-    () => import(name) as Promise<{ DefaultAzureCredential: new () => never }>,
-  );
+  const identity = await loadPeer<{ DefaultAzureCredential: new () => never }>("@azure/identity");
   return new sdk.BlobServiceClient(endpoint, new identity.DefaultAzureCredential(), options).getContainerClient(
     container,
   );

@@ -43,14 +43,10 @@ export async function openGcsStore(
   env: Env,
   settings: GcsStoreSettings = {},
   environment: NodeJS.ProcessEnv = process.env,
-): Promise<GcsStore> {
+): Promise<ObjectStore> {
   const { bucket, prefix } = splitBucketUri(uri, "gs", "bucket");
   assertBucketPrefix(uri, prefix);
-  const { Storage } = await loadPeer(
-    "@google-cloud/storage",
-    "@google-cloud/storage",
-    () => import("@google-cloud/storage"),
-  );
+  const { Storage } = await loadPeer<typeof import("@google-cloud/storage")>("@google-cloud/storage");
   const timeoutMs = settings.timeoutMs ?? timeoutMsDefault;
   const given = settings.endpoint ?? environment["STORAGE_EMULATOR_HOST"];
   // Google's own tools disagree on whether the variable ends with the path, so it may.

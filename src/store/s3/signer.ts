@@ -135,8 +135,7 @@ interface CredentialsModule {
 
 /** Profile, SSO, web identity, container, instance. The package is not there to compile against: it is optional. */
 async function standardChain(): Promise<Lent> {
-  const name: string = "@aws-sdk/credential-provider-node";
-  const { defaultProvider } = await loadPeer(name, name, () => import(name) as Promise<CredentialsModule>);
+  const { defaultProvider } = await loadPeer<CredentialsModule>("@aws-sdk/credential-provider-node");
   return defaultProvider()();
 }
 
