@@ -102,6 +102,7 @@ export {
   createNamespace,
   type DeleteOptions,
   deleteNamespace,
+  type GroupVitals,
   type InfoOptions,
   type ListNamespacesOptions,
   listNamespaces,
@@ -113,13 +114,15 @@ export {
   openNamespace,
   type ProducerInfo,
   type ProducerOptions,
+  type ProducerVitals,
   previewSlice,
   type SliceInfo,
   type SlicePreview,
   safetensorsType,
   type TensorPreview,
+  type Vitals,
 } from "./namespace/index.js";
-export { type Labels, Metrics } from "./observe/index.js";
+export { type Labels, Metrics, type PastSpan, tellSpan, type Watched } from "./observe/index.js";
 export {
   type AppendOptions,
   type BatchSlices,

@@ -18,7 +18,11 @@ const commonOptions: OptionTable = {
 
 /** Options of commands that run for as long as the work takes. */
 const longOptions: OptionTable = {
-  metrics: { value: "PORT", help: "Serve Prometheus metrics on 127.0.0.1:PORT (0: any free port)." },
+  metrics: {
+    value: "[HOST:]PORT",
+    help: "Serve Prometheus metrics (default host 127.0.0.1; 0.0.0.0: all addresses; port 0: any free one).",
+  },
+  otlp: { value: "URL", help: "Send metrics and spans to this OTLP endpoint (default: OTEL_EXPORTER_OTLP_ENDPOINT)." },
 };
 
 /** All options of a command. */
@@ -35,6 +39,12 @@ export function invalid(message: string, details: Record<string, unknown> = {}):
 interface Bounds {
   readonly min?: number;
   readonly max?: number;
+}
+
+/** Where something is served. */
+export interface Address {
+  readonly host: string;
+  readonly port: number;
 }
 
 /** Parsed arguments of one call. */
@@ -101,6 +111,17 @@ export class Arguments {
       `--${option} must be a whole number ${range}, such as ${Math.max(min, Math.min(max, 8))}, not ${JSON.stringify(text)}.${units}`,
       { [option]: text },
     );
+  }
+
+  /** `PORT` or `HOST:PORT`, or undefined when it was not given. Without a host, only this machine can reach it. */
+  address(option: string): Address | undefined {
+    const text = this.text(option);
+    if (text === undefined) return undefined;
+    const [, host = "127.0.0.1", port] = /^(?:(\[[0-9a-fA-F:.]+\]|[\w.-]+):)?(\d{1,5})$/.exec(text) ?? [];
+    if (port !== undefined && Number(port) <= 65_535) return { host: host.replace(/^\[|\]$/g, ""), port: Number(port) };
+    throw invalid(`--${option} must be PORT or HOST:PORT, such as 9464 or 0.0.0.0:9464, not ${JSON.stringify(text)}.`, {
+      [option]: text,
+    });
   }
 
   /** A whole number that must be given. */

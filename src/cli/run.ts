@@ -59,15 +59,19 @@ async function runCommand(name: string, command: Command, argv: readonly string[
     process.stdout.write(`${commandHelp(name, command)}\n`);
     return 0;
   }
-  const [{ Metrics, openNamespace, systemEnv }, { Stopping }, { Terminal }] = await Promise.all([
+  const [{ Metrics, openNamespace, systemEnv }, { Stopping }, { Terminal }, watching] = await Promise.all([
     import("../index.js"),
     import("./stopping.js"),
     import("./terminal.js"),
+    command.isLong ? Promise.all([import("./telemetry.js"), import("./store-watch.js")]) : undefined,
   ]);
   const terminal = new Terminal(isJson, systemEnv);
   const stopping = new Stopping(isJson, systemEnv);
+  const endpoint = watching?.[0].otlpEndpoint(args.text("otlp"));
+  // Before the registry: it takes the provider that is there when it is made.
+  const telemetry = endpoint === undefined ? undefined : await watching?.[0].startTelemetry(endpoint, name);
   const metrics = new Metrics();
-  const port = command.isLong ? args.integer("metrics", { max: 65_535 }) : undefined;
+  const address = command.isLong ? args.address("metrics") : undefined;
   const call: Call = {
     args,
     terminal,
@@ -83,9 +87,10 @@ async function runCommand(name: string, command: Command, argv: readonly string[
         onWait: (message) => terminal.note(message),
       }),
   };
-  const server = port === undefined ? undefined : await import("./metrics-server.js");
-  const served = await server?.serveMetrics(metrics, port as number);
+  const server = address && (await import("./metrics-server.js"));
+  const served = address && (await server?.serveMetrics(metrics, address));
   if (served) process.stderr.write(isJson ? "" : `metrics on ${served.url}\n`);
+  using _watch = watching?.[1].watchStore(systemEnv, metrics, terminal);
   try {
     const status = await command.run(call);
     return status ?? stopping.stopped?.exit ?? 0;
@@ -93,6 +98,7 @@ async function runCommand(name: string, command: Command, argv: readonly string[
     terminal.settle();
     stopping.dispose();
     await served?.close();
+    await telemetry?.close();
   }
 }
 

@@ -11,6 +11,8 @@ export interface ShareEvent {
   readonly readMs: number;
   /** Visible rows after this iteration. */
   readonly lagRows: number;
+  /** The first step of the next iteration. */
+  readonly step: number;
 }
 
 /** Told after looking for a newer manifest. */
@@ -31,6 +33,9 @@ export interface WaitEvent {
 
 /** Callbacks of a consumer. They must not throw. */
 export interface ConsumerObserver {
+  /** `next()` begins, and ends, with a share or without. */
+  onNext?(): void;
+  onNextEnd?(): void;
   onShare?(event: ShareEvent): void;
   onPoll?(event: PollEvent): void;
   onWait?(event: WaitEvent): void;

@@ -188,6 +188,7 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
     if (this.#isClosed || this.#leftoverRows !== undefined) return { done: true, value: undefined };
     const begun = this.#log.env.monotonic();
     const prefetch = this.#follow();
+    this.#observer.onNext?.();
     try {
       const front = await this.#front(prefetch, begun, signal);
       if (front.kind === "failure") throw front.error;
@@ -204,6 +205,8 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
       if (this.#isClosed) return { done: true, value: undefined };
       if (!signal?.aborted) await this.#stop(error);
       throw error;
+    } finally {
+      this.#observer.onNextEnd?.();
     }
   }
 
@@ -276,6 +279,7 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
       waitMs: this.#log.env.monotonic() - begun,
       readMs,
       lagRows: Math.max(0, (this.#log.head.known?.steps.end ?? 0) * this.#projection.grid.rows - plan.nextRow),
+      step: Math.floor(plan.nextRow / this.#projection.grid.rows),
     });
     return { iteration: plan.iteration, slices, rows: plan.rows, cursor, next: this.cursor };
   }

@@ -16,3 +16,4 @@ export {
   openNamespace,
 } from "./open.js";
 export { previewSlice, type SlicePreview, safetensorsType, type TensorPreview } from "./slice-preview.js";
+export type { GroupVitals, ProducerVitals, Vitals } from "./vitals.js";

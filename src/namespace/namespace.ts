@@ -1,12 +1,6 @@
 /** A namespace handle: the log of batches behind one URI, and what users do with it. */
 import { strict as assert } from "node:assert";
-import {
-  type CadenceSettings,
-  createPublisher,
-  openProducer,
-  type PublisherObserver,
-  type Takeover,
-} from "../cadence/index.js";
+import { type CadenceSettings, createPublisher, openProducer, type Takeover } from "../cadence/index.js";
 import {
   type Consumer,
   type ConsumerSettings,
@@ -49,7 +43,7 @@ import {
 } from "../lifecycle/index.js";
 import { firstOwnStep, type Log, laneNumber } from "../log/index.js";
 import type { Metrics } from "../observe/index.js";
-import { Producer, type ProducerObserver, type ProducerSettings } from "../producer/index.js";
+import { Producer, type ProducerSettings } from "../producer/index.js";
 import {
   type Pulse,
   type PulseEntry,
@@ -62,7 +56,10 @@ import type { CallOptions, ObjectStore } from "../store/index.js";
 import { consumerMetrics } from "./consumer-metrics.js";
 import { type CommitInfo, type InfoOptions, type NamespaceInfo, readCommit, readInfo } from "./info.js";
 import { type BatchInfo, type BatchListing, inspectBatch, listBatches, readSlice } from "./inspect.js";
-import { lagMetrics, reclaimMetrics } from "./lifecycle-metrics.js";
+import { lagMetrics, logMetrics, reclaimMetrics } from "./lifecycle-metrics.js";
+import { producerMetrics, publisherMetrics } from "./producer-metrics.js";
+import type { StoreHealth } from "./store-metrics.js";
+import { type Vitals, VitalsReader } from "./vitals.js";
 
 /** Options of {@link Namespace.producer}. */
 export interface ProducerOptions extends ProducerSettings {
@@ -126,15 +123,25 @@ const gonePulsesMs = 600_000;
 export class Namespace {
   readonly uri: string;
   readonly metrics: Metrics;
+  /** For how long the store has not answered, in ms; 0 while it does, and while nobody asks. */
+  get storeUnreachableMs(): number {
+    return this.#health?.unreachableMs ?? 0;
+  }
+
   readonly #log: Log;
+  readonly #labelled: Metrics;
+  readonly #health: StoreHealth | undefined;
   readonly #neighbours: Neighbours | undefined;
   #hasReleasedPins = false;
   #pulses: PulseReader | undefined;
+  #vitals: VitalsReader | undefined;
 
   /** Without `neighbours` it cannot be forked, nor check other namespaces. */
-  constructor(uri: string, log: Log, metrics: Metrics, neighbours?: Neighbours) {
+  constructor(uri: string, log: Log, metrics: Metrics, neighbours?: Neighbours, health?: StoreHealth) {
     this.uri = uri;
     this.metrics = metrics;
+    this.#labelled = metrics.with({ namespace: log.place.uri });
+    this.#health = health;
     this.#log = log;
     this.#neighbours = neighbours;
   }
@@ -176,9 +183,12 @@ export class Namespace {
     const { order } = this.#log.spec;
     if (order.kind === "lanes") laneNumber(id, order.lanes);
     const opening = await openProducer(this.#log, id, { signal, takeover });
-    const publisher = createPublisher(this.#log, cadence, this.#publisherMetrics());
-    const gate = lagGate(this.#log, lag, lagMetrics(this.metrics, id, onLagWait));
-    return new Producer({ log: this.#log, opening, publisher, observer: this.#producerMetrics(), gate }, settings);
+    const lane: Record<string, string> = order.kind === "lanes" ? { lane: String(laneNumber(id, order.lanes)) } : {};
+    const metrics = this.#labelled.with({ role: "producer", producer: id, ...lane });
+    const publisher = createPublisher(this.#log, cadence, publisherMetrics(metrics));
+    const gate = lagGate(this.#log, lag, lagMetrics(metrics, onLagWait));
+    const observer = producerMetrics(metrics, this.#log.env, id);
+    return new Producer({ log: this.#log, opening, publisher, observer, gate }, settings);
   }
 
   /** Opens one rank's view of the log. Mesh and rank default to what the launcher of the job says in the environment. */
@@ -193,7 +203,8 @@ export class Namespace {
       reclaim: reclaiming,
       ...settings
     } = options;
-    const observer = consumerMetrics(this.metrics, this.grid);
+    // Which rank it is, is known once it is open.
+    const observer = consumerMetrics(this.#labelled, this.#log.env, this.grid);
     const watch = starvationWatch(this.#log, lag, { onStarve: ({ message }) => onLagWait?.(message) });
     const ended = new AbortController();
     const consumer = await openConsumer(this.#log, settings, {
@@ -207,10 +218,14 @@ export class Namespace {
       watchStarvation: (starvation, call) => watch({ ...starvation, group }, call),
       // Whoever did not ask to be told finds it on stderr: a job that stands still must say why.
       onLongWait: onWait ?? ((message) => process.emitWarning(message, "BatchWeaveWait")),
-      onEnd: () => ended.abort(),
+      onEnd: () => {
+        ended.abort();
+        observer.end();
+      },
       // A checkpoint of an ancestor goes on here, where its row is shared.
       acceptCursor: (cursor) => translateCursor(this.#log.spec, cursor),
     });
+    observer.begin(consumer.place.rank, group ?? "default");
     if (reclaiming && consumer.place.rank === 0) {
       const stop = signal ? AbortSignal.any([signal, ended.signal]) : ended.signal;
       // It ends with the consumer, by its signal; failed runs are told by the metrics and tried again.
@@ -245,7 +260,7 @@ export class Namespace {
   async reclaim(settings: ReclaimSettings = {}, options: CallOptions = {}): Promise<ReclaimReport> {
     const report = await reclaim(this.#log, settings, { signal: options.signal });
     if (report.dryRun) return report;
-    reclaimMetrics(this.metrics).onRun(report);
+    reclaimMetrics(this.#labelled.with({ role: "reclaimer" })).onRun(report);
     await this.#releaseOutlivedPins(report, options);
     return report;
   }
@@ -264,7 +279,7 @@ export class Namespace {
     settings: ReclaimLoopSettings,
     options: Pick<ReclaimLoopObserver, "onRun" | "onFailure"> & { readonly signal: AbortSignal },
   ): Promise<never> {
-    const metrics = reclaimMetrics(this.metrics);
+    const metrics = reclaimMetrics(this.#labelled.with({ role: "reclaimer" }));
     const { env } = this.#log;
     let pulsesSweptMs = env.monotonic();
     const observer: ReclaimLoopObserver = {
@@ -352,6 +367,14 @@ export class Namespace {
     return await readCommit(this.#log, version, options);
   }
 
+  /** How the log and everybody on it fares now. Cheap to ask again and again: what cannot change is read once. Sets the metrics of the log, too. */
+  async vitals(options?: CallOptions): Promise<Vitals> {
+    this.#vitals ??= new VitalsReader(this.uri, this.#log);
+    const vitals = await this.#vitals.read(options);
+    logMetrics(this.#labelled, vitals);
+    return vitals;
+  }
+
   /** The batches of the log in order, from step `from` up to, not including, `to`. */
   batches(
     range: { readonly from?: number | undefined; readonly to?: number | undefined } = {},
@@ -381,34 +404,5 @@ export class Namespace {
   ): Promise<{ readonly end: number }> {
     const manifest = await this.#log.close(options);
     return { end: manifest.steps.end };
-  }
-
-  #publisherMetrics(): PublisherObserver {
-    const { metrics } = this;
-    return {
-      onAttempt({ outcome, fragileMs }) {
-        metrics.count("batchweave_commits_total", "Commit attempts by outcome.", 1, { outcome });
-        if (fragileMs !== undefined)
-          metrics.observeMs(
-            "batchweave_commit_window_seconds",
-            "From reading the base to the end of the PUT.",
-            fragileMs,
-          );
-      },
-    };
-  }
-
-  #producerMetrics(): ProducerObserver {
-    const { metrics } = this;
-    return {
-      onUpload: ({ bytes, durationMs }) => {
-        metrics.count("batchweave_uploaded_bytes_total", "Payload bytes uploaded.", bytes);
-        metrics.observeMs("batchweave_upload_seconds", "Time per batch upload.", durationMs);
-      },
-      onCommit: ({ latencyMs }) => {
-        metrics.count("batchweave_batches_committed_total", "Batches seen committed.");
-        metrics.observeMs("batchweave_commit_latency_seconds", "From accepted to seen committed.", latencyMs);
-      },
-    };
   }
 }

@@ -41,13 +41,13 @@ import {
   probePrefix,
   probeStore,
   type RetrySettings,
-  type StoreObserver,
   type StoreSettings,
   withHedging,
   withMetrics,
   withRetry,
 } from "../store/index.js";
 import { Namespace, type Neighbours } from "./namespace.js";
+import { storeMetrics } from "./store-metrics.js";
 
 /** Components and settings of a namespace handle. All optional: a URI is enough. */
 export interface NamespaceOptions {
@@ -126,31 +126,26 @@ interface Backend {
   readonly store: ObjectStore;
   readonly env: Env;
   readonly metrics: Metrics;
+  readonly observer: ReturnType<typeof storeMetrics>;
   /** Before anything was read: what is read through it is at least as new. */
   readonly openedAtMs: number;
 }
 
-async function openBackend(uri: string, options: NamespaceOptions): Promise<Backend> {
+/** `observer`: that of the namespace on whose behalf another store is opened. */
+async function openBackend(uri: string, options: NamespaceOptions, watching?: Backend["observer"]): Promise<Backend> {
   const env = options.env ?? systemEnv;
   const metrics = options.metrics ?? new Metrics();
   const openedAtMs = env.monotonic();
   const bare = options.store ?? (await openStore(uri, options.storeSettings, env));
-  const counted = withMetrics(bare, env, storeMetrics(metrics));
-  if (options.store) return { store: counted, env, metrics, openedAtMs };
-  const retrying = withRetry(counted, env, options.retry);
+  const labelled = metrics.with({ namespace: bare.uri });
+  const observer = watching ?? storeMetrics(labelled, env, bare.uri);
+  const counted = withMetrics(bare, env, observer);
+  if (options.store) return { store: counted, env, metrics, observer, openedAtMs };
+  const onRetry = (): void => labelled.count("batchweave_store_retries_total", "Requests that were sent again.");
+  const retrying = withRetry(counted, env, { onRetry, ...options.retry });
   // A second read of the same disk or memory would only take turns with the first.
-  return { store: isEmbedded(uri) ? retrying : withHedging(retrying, env), env, metrics, openedAtMs };
-}
-
-function storeMetrics(metrics: Metrics): StoreObserver {
-  return {
-    onCall({ op, bytesIn, bytesOut, durationMs, outcome }) {
-      metrics.count("batchweave_store_requests_total", "Requests to the object store.", 1, { op, outcome });
-      metrics.count("batchweave_store_sent_bytes_total", "Bytes sent to the object store.", bytesOut);
-      metrics.count("batchweave_store_received_bytes_total", "Bytes received from the object store.", bytesIn);
-      metrics.observeMs("batchweave_store_request_seconds", "Time per request.", durationMs, { op });
-    },
-  };
+  const store = isEmbedded(uri) ? retrying : withHedging(retrying, env);
+  return { store, env, metrics, observer, openedAtMs };
 }
 
 /** Opens an existing namespace; with `waitMs`, once somebody has created it. */
@@ -317,13 +312,14 @@ async function handle(
   const { steps } = await log.head.newest({ signal: options.signal });
   // A fork whose pins are gone may lose its data any time: better refused now than in the middle of a training run.
   if (needsPins(spec, steps.trim)) await confirmPins(spec, neighbours.openLog, { signal: options.signal });
-  return new Namespace(uri, log, backend.metrics, neighbours);
+  return new Namespace(uri, log, backend.metrics, neighbours, backend.observer.health);
 }
 
 /** How a handle reaches other namespaces: ancestors, and the places it is forked to. Same settings, stores of their own. */
 function neighboursOf(backend: Backend, options: NamespaceOptions): Neighbours {
   const others = { ...options, store: undefined, metrics: backend.metrics };
-  const openStore = async (uri: string): Promise<ObjectStore> => (await openBackend(uri, others)).store;
+  const openStore = async (uri: string): Promise<ObjectStore> =>
+    (await openBackend(uri, others, backend.observer)).store;
   return {
     openStore,
     openLog: openLogWith(backend.env, openStore),

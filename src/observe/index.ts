@@ -1,8 +1,9 @@
 /**
  * observe: what happens, as numbers.
  *
- * Owns: the metrics registry and its Prometheus text; the one source of `--metrics`, `info` and progress.
+ * Owns: the metrics registry, its Prometheus text and its way to OpenTelemetry's API; spans; the one source of `--metrics`, `info` and progress.
  * May import: errors, env.
- * Promises: everyone emits, nobody reads back to decide anything; bounded memory.
+ * Promises: everyone emits, nobody reads back to decide anything; bounded memory; what is waited for moves while it is waited for.
  */
-export { type Labels, Metrics } from "./metrics.js";
+export { type Labels, Metrics, type Watched } from "./metrics.js";
+export { type PastSpan, tellSpan } from "./spans.js";

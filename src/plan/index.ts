@@ -72,7 +72,7 @@ export {
   runConstructors,
   runLoaders,
 } from "./run/run-fleet.js";
-export { type RunOptions, type RunResult, type RunSettings, runPipeline } from "./run/run-pipeline.js";
+export { type OpenRun, type RunOptions, type RunResult, type RunSettings, runPipeline } from "./run/run-pipeline.js";
 export type { RunSummary } from "./run/run-report.js";
 export { decideFleet, type FleetAdvice, type FleetLook, looksMax, type ScaleSettings } from "./size/autoscaler.js";
 export type { ConstructProfile } from "./size/construct-profile.js";

@@ -61,6 +61,8 @@ export interface ProducerObserver {
   onAccept?(batch: { seq: number; bytes: number }): void;
   onUpload?(batch: { seq: number; bytes: number; durationMs: number; attempt: number }): void;
   onCommit?(batch: { seq: number; bytes: number; latencyMs: number; version: number }): void;
+  /** It was closed, or has failed. */
+  onEnd?(): void;
 }
 
 interface Entry {
@@ -214,6 +216,7 @@ export class Producer implements AsyncDisposable {
       await this.flush(options);
     } finally {
       this.#closed = true;
+      this.#observer.onEnd?.();
       this.#stop.abort(new BatchWeaveError("INVALID_ARGUMENT", `Producer ${this.id} is closed.`));
       await this.#running;
       if (!this.#failure) await this.#publisher.leave(this.#outbox);
@@ -451,6 +454,7 @@ export class Producer implements AsyncDisposable {
   #fail(error: unknown): void {
     if (this.#closed || this.#failure) return;
     this.#failure = { error, reported: false };
+    this.#observer.onEnd?.();
     this.#stop.abort(error);
     for (const entry of this.#entries.values()) entry.reject(error);
     this.#wakeAll();

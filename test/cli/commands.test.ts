@@ -416,10 +416,13 @@ describe("long-running commands", () => {
       });
     });
     let text = "";
-    while (!/batchweave_batches_committed_total [1-9]/.test(text)) text = await (await fetch(url)).text();
+    while (!/batchweave_batches_committed_total\{[^}]*producer="p"[^}]*\} [1-9]/.test(text))
+      text = await (await fetch(url)).text();
     expect(text).toMatch(/# TYPE batchweave_commits_total counter/);
-    expect(text).toMatch(/batchweave_store_requests_total\{op="create",outcome="created"\} [1-9]/);
-    expect(text).toMatch(/batchweave_store_sent_bytes_total [1-9]/);
+    expect(text).toMatch(
+      /batchweave_store_requests_total\{namespace="file:[^"]*",op="create",outcome="created"\} [1-9]/,
+    );
+    expect(text).toMatch(/batchweave_store_sent_bytes_total\{namespace="[^"]*"\} [1-9]/);
     child.kill("SIGTERM");
     const { status, stdout } = await ended;
     expect(status).toBe(143);
@@ -442,9 +445,15 @@ describe("long-running commands", () => {
       });
     });
     let text = "";
-    while (!/batchweave_shares_total 3/.test(text)) text = await (await fetch(url)).text();
-    expect(text).toMatch(/batchweave_data_wait_seconds_count 3/);
-    expect(text).toMatch(/batchweave_lag_steps 0/);
+    while (!/batchweave_shares_total\{[^}]*rank="0"[^}]*\} 3/.test(text)) text = await (await fetch(url)).text();
+    expect(text).toMatch(/batchweave_share_wait_seconds_count\{[^}]*\} 3/);
+    expect(text).toMatch(/batchweave_lag_steps\{[^}]*\} 0/);
+    // It waits for a fourth share, and the wait of this moment counts.
+    const waitedSeconds = async (): Promise<number> =>
+      Number(/batchweave_data_wait_seconds_total\{[^}]*\} (\S+)/.exec(await (await fetch(url)).text())?.[1]);
+    const before = await waitedSeconds();
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    expect(await waitedSeconds()).toBeGreaterThan(before + 0.3);
     child.kill("SIGINT");
     expect((await ended).status).toBe(130);
     expect(JSON.parse(readFileSync(cursor, "utf8"))).toMatchObject({ row: 3, iteration: 3 });

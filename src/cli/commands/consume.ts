@@ -47,7 +47,7 @@ async function run(call: Call): Promise<undefined> {
   const seen = await follow(call, consumer, limit, checkpoints);
   if (checkpoints.cursorFile !== undefined) await saveCursor(checkpoints.cursorFile, consumer.cursor);
   const leftover = consumer.leftoverRows ? `; ${consumer.leftoverRows} rows were too few for one more iteration` : "";
-  const wait = formatMs(call.metrics.value("batchweave_data_wait_seconds"));
+  const wait = formatMs(1_000 * call.metrics.value("batchweave_data_wait_seconds_total"));
   terminal.note(`${seen.iterations} iterations, ${formatBytes(seen.bytes)}, waited ${wait} for data${leftover}`);
   return undefined;
 }

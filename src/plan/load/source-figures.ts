@@ -1,4 +1,5 @@
 /** What a source costs, measured while it is read: the figures by which loaders are sized and transforms are placed. */
+import type { Env } from "../../index.js";
 import type { Fault } from "./fault.js";
 import { FaultTally, type TallySource } from "./fault-tally.js";
 import type { Transform } from "./transform.js";
@@ -15,8 +16,12 @@ export interface SourceFigures {
   readonly readyBytes: number;
   /** Ready bytes / raw bytes. */
   readonly expansion: number;
-  /** Time in transforms. */
+  /** Time until shards gave the next samples, and time in transforms: summed over lanes and threads. */
+  readonly readMs: number;
   readonly transformMs: number;
+  /** Time that batches waited for a sample of this source, and for how long one does now (0: none). */
+  readonly waitMs: number;
+  readonly waitingMs: number;
   /** Bytes buffered now, and at most so far. */
   readonly bufferedBytes: number;
   readonly bufferedBytesMost: number;
@@ -39,7 +44,11 @@ export class FigureCounter {
   samples = 0;
   tokens = 0;
   readBytes = 0;
+  readMs = 0;
   transformMs = 0;
+  #waitMs = 0;
+  /** When lanes began to wait for it. */
+  readonly #waits = new Set<{ readonly sinceMs: number }>();
   bufferedBytes = 0;
   bufferedBytesMost = 0;
   split = 0;
@@ -47,6 +56,7 @@ export class FigureCounter {
   readonly tally: FaultTally;
   readonly stageBytes: number[];
   readonly #loaderStages: number;
+  #env: Env | undefined;
 
   constructor(source: CountedSource, onFault?: ((fault: Fault) => void) | undefined) {
     const transforms = source.settings.transforms ?? [];
@@ -64,12 +74,24 @@ export class FigureCounter {
     });
   }
 
+  /** A batch begins to wait for a sample; the result ends that. */
+  wait(env: Env): () => void {
+    this.#env = env;
+    const one = { sinceMs: env.monotonic() };
+    this.#waits.add(one);
+    return () => {
+      if (this.#waits.delete(one)) this.#waitMs += env.monotonic() - one.sinceMs;
+    };
+  }
+
   buffer(bytes: number): void {
     this.bufferedBytes += bytes;
     this.bufferedBytesMost = Math.max(this.bufferedBytesMost, this.bufferedBytes);
   }
 
   snapshot(): SourceFigures {
+    const nowMs = this.#env?.monotonic() ?? 0;
+    const waits = [...this.#waits].map(({ sinceMs }) => nowMs - sinceMs);
     const [rawBytes, readyBytes] = [this.stageBytes[0] ?? 0, this.stageBytes[this.#loaderStages] ?? 0];
     return {
       source: this.source,
@@ -79,7 +101,10 @@ export class FigureCounter {
       rawBytes,
       readyBytes,
       expansion: rawBytes === 0 ? 1 : readyBytes / rawBytes,
+      readMs: this.readMs,
       transformMs: this.transformMs,
+      waitMs: this.#waitMs + waits.reduce((a, b) => a + b, 0),
+      waitingMs: Math.max(0, ...waits),
       bufferedBytes: this.bufferedBytes,
       bufferedBytesMost: this.bufferedBytesMost,
       faults: this.tally.count,

@@ -103,6 +103,17 @@ export class SourceLoader implements SampleSupply {
   }
 
   async peek(signal?: AbortSignal | undefined): Promise<LoadedSample | SupplyEnd> {
+    if (this.#head) this.#prefetch();
+    if (this.#head || this.#ended) return this.#head ?? (this.#ended as SupplyEnd);
+    const stopWaiting = this.#counter.wait(this.#env);
+    try {
+      return await this.#await(signal);
+    } finally {
+      stopWaiting();
+    }
+  }
+
+  async #await(signal: AbortSignal | undefined): Promise<LoadedSample | SupplyEnd> {
     while (!this.#head) {
       if (this.#ended) return this.#ended;
       const slot = this.#slots[0];
@@ -210,7 +221,9 @@ export class SourceLoader implements SampleSupply {
       // However full it is, one sample is always allowed.
       for (let bytes = 0; group.length < count && (group.length === 0 || this.#hasRoom(bytes)); ) {
         const before = this.#cursor.position;
+        const begunMs = this.#env.monotonic();
         const item = await this.#cursor.next(signal);
+        this.#counter.readMs += this.#env.monotonic() - begunMs;
         if (!item) {
           this.#sourceEnded = true;
           break;

@@ -70,14 +70,20 @@ const bytes = (n: number): string => (n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB` : 
 
 /** What each source cost, and what moving its transforms would move. */
 export function describeSources(sources: readonly SourceFigures[], placements: readonly PlacementFigures[]): string {
-  const used = sources.filter(({ samples }) => samples > 0).slice(0, sourcesShownMax);
+  // The one that batches waited for most comes first: it is what to speed up.
+  const used = sources
+    .filter(({ samples }) => samples > 0)
+    .sort((a, b) => b.waitMs - a.waitMs)
+    .slice(0, sourcesShownMax);
   const hasFaults = used.some(({ faults }) => faults > 0);
   const lines = textTable([
     [
       "source",
       "samples",
       ...(hasFaults ? ["left out"] : []),
-      "ms/sample",
+      "waited for",
+      "read/sample",
+      "transform/sample",
       "raw",
       "ready",
       "expansion",
@@ -87,7 +93,9 @@ export function describeSources(sources: readonly SourceFigures[], placements: r
       s.source,
       String(s.samples),
       ...(hasFaults ? [String(s.faults)] : []),
-      (s.transformMs / s.samples).toFixed(2),
+      `${(s.waitMs / 1_000).toFixed(1)} s`,
+      `${(s.readMs / s.samples).toFixed(2)} ms`,
+      `${(s.transformMs / s.samples).toFixed(2)} ms`,
       bytes(s.rawBytes),
       bytes(s.readyBytes),
       `${s.expansion.toFixed(2)}x`,

@@ -10,6 +10,7 @@ import {
 } from "../../index.js";
 import type { Fault } from "../load/fault.js";
 import type { SourceFigures } from "../load/source-figures.js";
+import { sourceMetrics } from "../load/source-metrics.js";
 import { LaneEnds, onlyLost } from "./lane-ends.js";
 import { layoutOf, openLanes, type RunningLane } from "./lane-layout.js";
 import type { PlannedBatch } from "./lane-planner.js";
@@ -42,10 +43,19 @@ export interface RunSettings {
 export interface RunOptions extends NamespaceOptions {
   /** After each batch was accepted by the log's producer; `pending` of this run's batches are not yet known to be in the log. */
   readonly onBatch?: ((batch: PlannedBatch, pending: number) => void) | undefined;
+  /** Once the namespace is open: what can be asked while the run goes on. */
+  readonly onOpen?: ((run: OpenRun) => void) | undefined;
   /** When something is left out, before the batch that records it is made. */
   readonly onFault?: ((fault: Fault) => void) | undefined;
   /** Only for tests of worker threads: where their program is. */
   readonly workerUrl?: URL | undefined;
+}
+
+/** A run that goes on. */
+export interface OpenRun {
+  readonly ns: Namespace;
+  /** What each source has cost so far, and whether it is waited for now. */
+  readonly figures: () => readonly SourceFigures[];
 }
 
 /** What a run has done. */
@@ -83,6 +93,8 @@ export async function runPipeline(
     ? ({ grid, order: "lanes", lanes: layout.count } as const)
     : ({ grid, parts: layout.count } as const);
   const ns = await createNamespace(settings.uri ?? target.uri, shape, options);
+  using _sources = sourceMetrics(ns.metrics.with({ namespace: ns.uri, role: "loader" }), () => open.figures);
+  options.onOpen?.({ ns, figures: () => open.figures });
   const report = open.report();
   const result = (closed: boolean, end: number): RunResult => ({
     summary: report.summary(),

@@ -24,6 +24,8 @@ export interface StoreCall {
 
 /** Receives every finished call. Must not block. */
 export interface StoreObserver {
+  /** Told when a call begins. Each ends in one `onCall`. */
+  onBegin?(op: StoreOp): void;
   onCall(call: StoreCall): void;
 }
 
@@ -50,6 +52,7 @@ export function withMetrics(store: ObjectStore, env: Env, observer: StoreObserve
     see: (result: T) => Seen,
   ): Promise<T> => {
     const begun = env.monotonic();
+    observer.onBegin?.(op);
     let result: T;
     try {
       result = await call();

@@ -17,6 +17,8 @@ export interface RetrySettings {
   delayMaxMs?: number | undefined;
   /** Retries that may be spent at once. Beyond, there are 20 a second for all calls together: a failing store is not buried, and nobody fails while its patience lasts. Default 200. */
   budgetMax?: number | undefined;
+  /** Told of every try but the first of a call. */
+  onRetry?: (() => void) | undefined;
 }
 
 /** A rate, not a number: with a number, a rank with many reads in flight would fail within half a second of an outage. */
@@ -77,6 +79,7 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
         // One answer that never came can use up all the patience; where others did come, it is asked for once more.
         if (isTooLate && !(hasServed && failures === 1 && delayMs <= patienceMs)) throw e;
         budget--;
+        settings.onRetry?.();
         askedMs += askedDelayMs(e);
         await env.sleep(askedDelayMs(e) + delayMs, options?.signal);
       }
