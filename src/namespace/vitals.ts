@@ -135,7 +135,7 @@ export class VitalsReader {
 }
 
 /** What the readable steps hold, judged by the newest of them. */
-export function aboutBytes({ tail, steps }: Pick<Manifest, "tail" | "steps">): number {
+function aboutBytes({ tail, steps }: Pick<Manifest, "tail" | "steps">): number {
   const batches = tail.batches.filter((_, i) => tail.start + i >= steps.trim);
   const bytes = batches.reduce((sum, { extents }) => sum + extents.reduce((all, { size }) => all + size, 0), 0);
   return batches.length === 0 ? 0 : Math.round((bytes / batches.length) * (steps.end - steps.trim));

@@ -11,7 +11,7 @@ export function realMeter(): Meter | undefined {
 const units: Readonly<Record<string, string>> = { seconds: "s", bytes: "By", dollars: "{USD}" };
 
 /** `batchweave_store_sent_bytes_total` as OpenTelemetry's conventions have it: `batchweave.store.sent`, unit `By`. */
-export function otelName(name: string): { readonly name: string; readonly unit: string } {
+function otelName(name: string): { readonly name: string; readonly unit: string } {
   const parts = name.replace(/_total$/, "").split("_");
   const unit = units[parts.at(-1) as string];
   return { name: (unit === undefined ? parts : parts.slice(0, -1)).join("."), unit: unit ?? "1" };
