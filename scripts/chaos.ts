@@ -6,7 +6,7 @@
  * that the victim wrote synchronously. Afterwards the log is verified, and what everybody saw and acknowledged must be one history.
  * `--python` runs `chaos-python.mjs` instead: producers of both languages on one namespace; with `--oracle`, on a simulated store with faults that
  * judges every write (`chaos-oracle.ts`). `--recreate` runs `chaos-recreate.ts`: the namespace
- * is deleted and made again under everybody. `--power` runs `chaos-power.ts`: the power of their disk is cut.
+ * is deleted and made again under everybody. `--fleet` runs `chaos-exchange.ts`: loaders and constructors that come, go and die. `--power` runs `chaos-power.ts`: the power of their disk is cut.
  */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -16,6 +16,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { createNamespace, makeCursor } from "../src/index.js";
 import { chaosGrid } from "./chaos-content.js";
+import { exchange } from "./chaos-exchange.js";
 import { type Death, Fleet, type Role, roles } from "./chaos-fleet.js";
 import { judge, judgeCheckpoints } from "./chaos-judge.js";
 import { runOracle, runOraclePlanted } from "./chaos-oracle.js";
@@ -47,6 +48,7 @@ const { values } = parseArgs({
     "rough-ms": { type: "string", default: "12000" },
     recreate: { type: "boolean", default: false },
     power: { type: "boolean", default: false },
+    fleet: { type: "boolean", default: false },
     seed: { type: "string", default: String(Date.now() % 1_000_000) },
     json: { type: "boolean", default: false },
     keep: { type: "boolean", default: false },
@@ -61,6 +63,9 @@ if (values.help) {
     "                 Python and TypeScript on a simulated store; --planted: each planted bug within --rounds seeds",
   );
   console.log("npm run chaos -- --recreate [--rounds 20] [--seed N] [--json]   deleted and made again under everybody");
+  console.log(
+    "npm run chaos -- --fleet [--rounds 50] [--seed N] [--json] [--keep]   loaders and constructors come, go and die",
+  );
   console.log(
     "npm run chaos -- --power [--rounds 10] [--seed N] [--json]   the power of the disk is cut; needs root on Linux",
   );
@@ -102,6 +107,23 @@ if (values.power) {
     );
   }
   if (values.keep) console.error(`kept: ${parent}`);
+  else rmSync(parent, { recursive: true, force: true });
+  process.exit(problems.length === 0 ? 0 : 1);
+}
+if (values.fleet) {
+  const parent = mkdtempSync(join(tmpdir(), "batchweave-fleet-"));
+  const seed = Number(values.seed);
+  const note = (text: string): void => void process.stderr.write(`${text}\n`);
+  const report = await exchange(parent, Number(values.rounds), seed, seededRandom(seed), note);
+  const { problems } = report;
+  if (values.json) console.log(JSON.stringify(report));
+  else {
+    for (const problem of problems.slice(0, 20)) console.log(`PROBLEM: ${problem}`);
+    console.log(
+      `${report.rounds} rounds (seed ${seed}, ${report.seconds} s): ${report.kills} kills, ${report.stops} stops, ${report.leaves} told to leave, ${report.joins} added; ${report.steps} steps, ${report.blocks} blocks, ${report.checkpoints} checkpoints; each byte of the sources read ${report.readShare.toFixed(3)} times by three loaders; ${problems.length === 0 ? "clean: every log is that of one undisturbed process" : "NOT clean"}`,
+    );
+  }
+  if (values.keep || problems.length > 0) console.error(`kept: ${parent}`);
   else rmSync(parent, { recursive: true, force: true });
   process.exit(problems.length === 0 ? 0 : 1);
 }
