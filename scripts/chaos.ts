@@ -120,7 +120,7 @@ if (values.fleet) {
   else {
     for (const problem of problems.slice(0, 20)) console.log(`PROBLEM: ${problem}`);
     console.log(
-      `${report.rounds} rounds (seed ${seed}, ${report.seconds} s): ${report.kills} kills, ${report.stops} stops, ${report.leaves} told to leave, ${report.joins} added; ${report.steps} steps, ${report.blocks} blocks, ${report.checkpoints} checkpoints; each byte of the sources read ${report.readShare.toFixed(3)} times by three loaders; ${problems.length === 0 ? "clean: every log is that of one undisturbed process" : "NOT clean"}`,
+      `${report.rounds} rounds (seed ${seed}, ${report.seconds} s): ${report.kills} kills, ${report.stops} stops, ${report.leaves} told to leave, ${report.joins} added; ${report.steps} steps, ${report.blocks} blocks, ${report.checkpoints} checkpoints; three loaders read ${report.readShare.toFixed(3)} times the source bytes of one process; ${problems.length === 0 ? "clean: every log is that of one undisturbed process" : "NOT clean"}`,
     );
   }
   if (values.keep || problems.length > 0) console.error(`kept: ${parent}`);

@@ -10,9 +10,10 @@ const againMs = 5_000;
 const gapMs = 500;
 /** How long somebody has waited who says so. */
 const waitedMs = 500;
-/** Between two words of one process about its lanes, more where they are many. */
+/** Between two words of one process about its lanes, more where they are many; and when their number has changed. */
 const tellMsMin = 10_000;
 const tellMsEach = 100;
+const changedMsMin = 2_000;
 /** Words older than that are of the dead, and removed by whoever reads them; clocks may be wrong by as much. */
 const staleMs = 300_000;
 const removedMax = 100;
@@ -42,7 +43,7 @@ export class FleetHints {
   /** When a wanted block was seen first. */
   #seen = new Map<string, number>();
   #others: readonly number[] = [];
-  #told: { readonly key: string; readonly atMs: number } | undefined;
+  #told: { readonly key: string; readonly atMs: number; readonly lanes: number } | undefined;
 
   /** `store`: any place that the fleet shares. */
   constructor(env: Env, store: ObjectStore) {
@@ -119,10 +120,11 @@ export class FleetHints {
   async #tell(lanes: number, signal: AbortSignal | undefined): Promise<void> {
     const nowMs = this.#env.monotonic();
     const last = this.#told;
-    const everyMs = Math.max(tellMsMin, tellMsEach * this.#others.length);
+    const isChanged = last !== undefined && last.lanes !== lanes;
+    const everyMs = Math.max(isChanged ? changedMsMin : tellMsMin, tellMsEach * this.#others.length);
     if (last && nowMs < last.atMs + everyMs) return;
     const key = this.#key("hold", this.#id, lanes);
-    this.#told = { key, atMs: nowMs };
+    this.#told = { key, atMs: nowMs, lanes };
     await this.#quietly(async () => {
       await this.#store.put(key, new Uint8Array(0), { hint: true, signal });
       if (last) await this.#store.delete([last.key], { hint: true, signal });

@@ -109,6 +109,8 @@ class LaneHolder {
   #credit: number;
   #creditAtMs: number;
   #gaveUpAtMs = Number.NEGATIVE_INFINITY;
+  /** Since when this process has held more than its share. */
+  #aboveSinceMs: number | undefined;
 
   constructor(env: Env, logs: readonly LaneLog[], options: HoldOptions) {
     this.#env = env;
@@ -396,8 +398,13 @@ class LaneHolder {
   #giveUp(): void {
     const nowMs = this.#env.monotonic();
     const { hints } = this.#options;
-    if (!hints || nowMs < this.#gaveUpAtMs + shyMs || !hints.isAboveShare(this.#working)) return;
-    if (this.#handoversLeft() < 1) return;
+    if (!hints?.isAboveShare(this.#working)) {
+      this.#aboveSinceMs = undefined;
+      return;
+    }
+    // Those who have just started hold nothing yet, and take what is free by themselves.
+    this.#aboveSinceMs ??= nowMs;
+    if (nowMs < Math.max(this.#gaveUpAtMs, this.#aboveSinceMs) + shyMs || this.#handoversLeft() < 1) return;
     const lanes = [...this.#held.values()].flatMap((held) => [...held.values()]).filter((lane) => !lane.isEnded);
     const leftMs = (held: HeldLane): number => this.#watches.get(held.log)?.leftMs(held.nextStep) ?? 0;
     const last = lanes.reduce<HeldLane | undefined>((a, b) => (a && leftMs(a) >= leftMs(b) ? a : b), undefined);
