@@ -31,6 +31,8 @@ export interface ExchangeReport {
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const cli = join(root, "dist/src/cli/main.js");
+/** Then nobody is disturbed any more, and the log must end. */
+const roughMs = 30_000;
 const roundMsMax = 180_000;
 const processesMax = 4;
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -159,7 +161,8 @@ class Chaos {
         this.handovers[kind] = (this.handovers[kind] ?? 0) + n;
       for (const { readBytes = 0 } of (result?.["sources"] as { readBytes?: number }[] | undefined) ?? [])
         if (role === "load") this.#readBytes += readBytes;
-      const isFine = code === 0 || signal === "SIGKILL" || (member.isLeaving && code === 143);
+      // Told to leave before it had begun, it ends by the signal itself.
+      const isFine = code === 0 || signal === "SIGKILL" || (member.isLeaving && (code === 143 || signal === "SIGTERM"));
       if (!isFine) this.problems.push(`${role} ended with ${signal ?? code}: ${said}`);
     });
   }
@@ -240,8 +243,8 @@ class Chaos {
       }
       if (isCalm) continue;
       if (now >= actAt) {
-        actAt = now + 150 + this.#random() * 900;
-        this.#act(uri);
+        actAt = now + 300 + this.#random() * 2_500;
+        if (now - begun < roughMs) this.#act(uri);
       }
       for (const role of ["load", "construct"] as const) if (this.#count(role) === 0) this.#start(role, uri);
     }

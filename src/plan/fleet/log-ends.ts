@@ -26,6 +26,8 @@ interface Answers {
 export class LogEnds {
   readonly #env: Env;
   readonly #answers = new Map<LaneLog, Answers>();
+  /** Since when lanes without a batch have stood. */
+  readonly #emptySinceMs = new Map<string, number>();
 
   constructor(env: Env) {
     this.#env = env;
@@ -78,6 +80,12 @@ export class LogEnds {
     if (nextStep >= log.steps) return true;
     const at = (await log.ns.producerState(laneProducer(lane), { signal })) ?? { seq: 0, resumePoint: undefined };
     if (at.seq > 0) return (at.resumePoint as { readonly over?: unknown } | null)?.over === 1;
+    // Its holder may just have begun, and reads the very bytes that an answer takes.
+    const nowMs = this.#env.monotonic();
+    const name = `${log.name}/${lane}`;
+    const sinceMs = this.#emptySinceMs.get(name) ?? nowMs;
+    this.#emptySinceMs.set(name, sinceMs);
+    if (nowMs < sinceMs + believedMs) return false;
     const [late, done] = [new AbortController(), new AbortController()];
     this.#env.sleep(askedMsMax, AbortSignal.any([signal, done.signal])).then(
       () => late.abort(tooLong),
