@@ -2,43 +2,18 @@
  * A rehearsal of a pipeline, in a folder of its own: two producers, ranks that read while they write, one producer killed and replaced; then the
  * same once more by one undisturbed producer, to compare with.
  */
-import { createHash } from "node:crypto";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import {
-  BatchWeaveError,
-  type ErrorCode,
-  type Grid,
-  isBatchWeaveError,
-  type Namespace,
-  openNamespace,
-} from "../index.js";
+import { isBatchWeaveError, type Namespace, openNamespace } from "../index.js";
 import { auditPipeline, describeSummary, type Pipeline, type PipelineAudit } from "../plan/index.js";
 import type { Call } from "./command.js";
 import { Worker } from "./demo/worker.js";
+import { compareReadings, digestsOf, failureOf, type SeenByRanks, startRanks } from "./rehearsal-ranks.js";
 
 const stepsDefault = 40;
-const ranksMax = 8;
 const lookDelayMs = 20;
-/** Should the rehearsal itself be killed, its ranks do not wait for ever. */
-const waitTimeoutSeconds = 120;
-
-/** What the ranks saw, against what the log holds. A cell is one slice of one step. */
-interface Seen {
-  readonly ranks: number;
-  readonly iterations: readonly number[];
-  readonly lost: number;
-  readonly repeated: number;
-  /** Other bytes than the log holds. */
-  readonly differing: number;
-}
-
-/** One line of `consume --json --slices`. */
-interface Reading {
-  readonly slices: readonly (readonly [step: number, row: number, chunk: number, digest: string])[];
-}
 
 /** Rehearses a pipeline and prints what came of it. Gives the exit status. */
 export async function rehearse(call: Call, path: string, pipeline: Pipeline): Promise<number> {
@@ -68,7 +43,7 @@ export async function rehearse(call: Call, path: string, pipeline: Pipeline): Pr
   }
 }
 
-function describe(audit: PipelineAudit, seen: Seen, isSame: boolean | undefined): string {
+function describe(audit: PipelineAudit, seen: SeenByRanks, isSame: boolean | undefined): string {
   const [least, most] = [Math.min(...seen.iterations), Math.max(...seen.iterations)];
   return [
     describeSummary(audit.summary, audit),
@@ -95,13 +70,15 @@ class Rehearsal {
   }
 
   /** Two producers, one of them killed and replaced, and ranks that read to the end. */
-  async disturbed(uri: string): Promise<{ readonly ns: Namespace; readonly digests: string[]; readonly seen: Seen }> {
+  async disturbed(
+    uri: string,
+  ): Promise<{ readonly ns: Namespace; readonly digests: string[]; readonly seen: SeenByRanks }> {
     const { terminal, stopping } = this.#call;
     const halves = this.#halves();
     const producers = halves.map((half, i) => this.#producer(uri, `p${i}`, half));
     const victim = producers.length - 1;
     const ns = await this.#until(uri, 0, producers);
-    const ranks = this.#ranks(ns);
+    const ranks = startRanks(ns, (worker) => this.#start(worker));
     terminal.note(`producers: ${producers.length}, ranks that read: ${ranks.length}`);
     await this.#until(uri, Math.ceil(this.#steps / 4), producers);
     const one = producers[victim] as Worker;
@@ -119,7 +96,7 @@ class Rehearsal {
     await Promise.all(ranks.map(({ worker }) => this.#success(worker)));
     const digests = await digestsOf(ns, stopping.signal);
     const readings = ranks.map((rank) => rank.readings);
-    return { ns, digests, seen: compare(readings, digests, ns.grid) };
+    return { ns, digests, seen: compareReadings(readings, digests, ns.grid) };
   }
 
   /** Whether one producer, undisturbed, writes the same. */
@@ -151,24 +128,6 @@ class Rehearsal {
   #producer(uri: string, id: string, half: readonly string[]): Worker {
     const where = ["--namespace", uri, "--steps", String(this.#steps), "--no-audit", "--durability", "process-crash"];
     return this.#start(new Worker(id, ["run", this.#path, "--id", id, ...half, ...where, "--json"], () => {}));
-  }
-
-  /** A rank for every place of the grid, or as many as divide it. */
-  #ranks({ uri, grid }: Namespace): { readonly worker: Worker; readonly readings: Reading[] }[] {
-    const divisor = (n: number, most: number): number => {
-      for (let d = Math.min(n, most); d > 1; d--) if (n % d === 0) return d;
-      return 1;
-    };
-    const dp = divisor(grid.rows, ranksMax);
-    const cp = divisor(grid.chunks, Math.floor(ranksMax / dp));
-    return Array.from({ length: dp * cp }, (_, rank) => {
-      const readings: Reading[] = [];
-      const place = ["--dp", dp, "--cp", cp, "--rank", rank, "--wait-timeout", waitTimeoutSeconds].map(String);
-      const worker = new Worker(`rank ${rank}`, ["consume", uri, ...place, "--json", "--slices"], (line) =>
-        readings.push(JSON.parse(line) as Reading),
-      );
-      return { worker: this.#start(worker), readings };
-    });
   }
 
   /** Sources that end before the steps do leave the end to a process that holds everything; parts leave it to us. */
@@ -211,52 +170,4 @@ class Rehearsal {
     if (code === 0 || signal === "SIGKILL") return;
     throw failureOf(worker, code ?? signal);
   }
-}
-
-function failureOf(worker: Worker, status: unknown): Error {
-  try {
-    const last = worker.errors.split("\n").at(-1) ?? "";
-    const { error } = JSON.parse(last) as { error: { code: ErrorCode; message: string; details: object } };
-    return new BatchWeaveError(error.code, `${worker.name}: ${error.message}`, { ...error.details });
-  } catch {
-    return new Error(`${worker.name} ended with status ${status}: ${worker.errors}`);
-  }
-}
-
-/** sha256 of every slice of the log, in order. */
-async function digestsOf(ns: Namespace, signal: AbortSignal): Promise<string[]> {
-  const { rows, chunks } = ns.grid;
-  const { steps } = await ns.info({ signal });
-  const digests: string[] = [];
-  for (let cell = 0; cell < steps.end * rows * chunks; cell++) {
-    const place = {
-      step: Math.floor(cell / (rows * chunks)),
-      row: Math.floor(cell / chunks) % rows,
-      chunk: cell % chunks,
-    };
-    digests.push(
-      createHash("sha256")
-        .update(await ns.readSlice(place, { signal }))
-        .digest("hex"),
-    );
-  }
-  return digests;
-}
-
-/** Every slice of the log must have been seen by one rank, once, as it is in the log. */
-export function compare(ranks: readonly (readonly Reading[])[], expected: readonly string[], grid: Grid): Seen {
-  const times = expected.map(() => 0);
-  let differing = 0;
-  for (const [step, row, chunk, digest] of ranks.flat().flatMap(({ slices }) => slices)) {
-    const cell = (step * grid.rows + row) * grid.chunks + chunk;
-    times[cell] = (times[cell] ?? 0) + 1;
-    if (expected[cell] !== digest) differing++;
-  }
-  return {
-    ranks: ranks.length,
-    iterations: ranks.map(({ length }) => length),
-    lost: times.filter((n) => n === 0).length,
-    repeated: times.reduce((sum, n) => sum + Math.max(0, n - 1), 0),
-    differing,
-  };
 }

@@ -8,7 +8,7 @@ import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
-import { compare } from "../../src/cli/rehearsal.js";
+import { compareReadings } from "../../src/cli/rehearsal-ranks.js";
 
 const cli = fileURLToPath(new URL("../../dist/src/cli/main.js", import.meta.url));
 const pipeline = fileURLToPath(new URL("../../examples/multisource/pipeline.ts", import.meta.url));
@@ -34,7 +34,7 @@ test("what ranks saw is compared with the log, slice by slice", () => {
   const expected = ["a", "b", "c", "d"];
   type Slice = [number, number, number, string];
   const judge = (...ranks: Slice[][]) =>
-    compare(
+    compareReadings(
       ranks.map((slices) => slices.map((slice) => ({ slices: [slice] }))),
       expected,
       grid,

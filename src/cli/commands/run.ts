@@ -15,6 +15,7 @@ import {
 } from "../../plan/index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
+import { rehearseFleet } from "../fleet-rehearsal.js";
 import { rehearse } from "../rehearsal.js";
 import { durabilityOf } from "../run.js";
 
@@ -31,7 +32,10 @@ async function run(call: Call): Promise<number | undefined> {
   const planPath = args.text("plan");
   const pipeline = planPath === undefined ? loaded : withFleetPlan(loaded, await readFleetPlan(planPath), "loaders");
   const settings = readSettings(call, pipeline);
-  if (isRehearsal(call, pipeline)) return await rehearse(call, path, pipeline);
+  if (isRehearsal(call, pipeline)) {
+    const { exchange = "direct" } = pipeline.spec;
+    return exchange === "direct" ? await rehearse(call, path, pipeline) : await rehearseFleet(call, path, pipeline);
+  }
   const uri = settings.uri ?? pipeline.spec.namespace.uri;
   const total = settings.steps ?? pipeline.spec.steps;
   let [made, committed, tokens, leftOut] = [0, 0, 0, 0];
@@ -171,6 +175,7 @@ export const command: Command = {
     rehearse: {
       help: "Try it in a temporary folder: two producers, ranks reading, one producer killed, and an undisturbed run to compare (40 steps at most, or --steps).",
     },
+    seconds: { value: "N", help: 'With --rehearse and exchange "log": how long processes are disturbed (default 60).' },
     interval: { value: "MS", help: "Commit at this interval instead of the adaptive cadence." },
     "no-close": { help: "Leave the log open when it is complete." },
     audit: { help: "Audit even a long or unfinished log." },

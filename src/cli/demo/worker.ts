@@ -47,6 +47,11 @@ export class Worker {
     return this.#errors.trim();
   }
 
+  /** Asks it to stop. */
+  stop(): void {
+    this.#child.kill("SIGTERM");
+  }
+
   /** kill -9. */
   async kill(): Promise<void> {
     this.#child.kill("SIGKILL");
