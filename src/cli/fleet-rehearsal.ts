@@ -37,7 +37,7 @@ export async function rehearseFleet(call: Call, path: string, pipeline: Pipeline
     const digests = await digestsOf(ns, stopping.signal);
     const seen = compareReadings(ranks, digests, ns.grid);
     const audit = await auditPipeline(pipeline, ns, { env, signal: stopping.signal });
-    const problems = await problemsOf(ns, pipeline, stopping.signal);
+    const problems = await problemsOf(ns, pipeline, (steps ?? pipeline.spec.steps) === undefined, stopping.signal);
     terminal.note("the same once more, by one process that nobody disturbs");
     const calmUri = pathToFileURL(join(folder, "calm")).href;
     const sources = await fleet.calm(calmUri);
@@ -67,16 +67,15 @@ export async function rehearseFleet(call: Call, path: string, pipeline: Pipeline
 }
 
 /** Problems that verify finds in the training log and in the log of each source. */
-async function problemsOf(ns: Namespace, pipeline: Pipeline, signal: AbortSignal): Promise<number> {
+async function problemsOf(ns: Namespace, pipeline: Pipeline, mustEnd: boolean, signal: AbortSignal): Promise<number> {
   const uris = Object.keys(pipeline.spec.sources).map((name) => `${ns.uri}.sources/${name}`);
   const logs = [ns, ...(await Promise.all(uris.map((uri) => openNamespace(uri, { signal }))))];
   const reports = await Promise.all(logs.map((log) => log.verify({}, { signal })));
   const open = await Promise.all(logs.map(async (log) => ((await log.info({ signal })).closed ? 0 : 1) as number));
   // With steps, sources have not ended, and their logs are open.
-  const isFinite = pipeline.spec.steps === undefined;
   return (
     reports.reduce((sum, { problems }) => sum + problems.length, 0) +
-    open.slice(0, isFinite ? undefined : 1).reduce((sum, n) => sum + n, 0)
+    open.slice(0, mustEnd ? undefined : 1).reduce((sum, n) => sum + n, 0)
   );
 }
 
