@@ -71,11 +71,19 @@ const pythonUnits: Readonly<Record<string, readonly string[]>> = {
   store: ["durability", "lives", "file_store"],
 };
 /** What takes long comes last. */
-const pythonSlow: readonly string[] = ["consumer", "file_store", "read_ahead", "lost_answers", "waits"];
+const pythonSlow: readonly string[] = ["consumer", "file_store", "dataset", "read_ahead", "exit", "waits"];
 /** Those that need a build or a framework tell nothing about a mutant that the others do not. */
 const pythonLeftOut: readonly string[] = ["kill", "frameworks", "cloud_store", "examples"];
 /** Those of a reader's own ways: they take long, and only a reader's mutant meets them. */
-const pythonReaders: readonly string[] = ["exit", "waits", "read_ahead", "dataset", "buffers", "file_store"];
+const pythonReaders: readonly string[] = [
+  "exit",
+  "waits",
+  "read_ahead",
+  "dataset",
+  "buffers",
+  "file_store",
+  "consumer",
+];
 
 const sim = (scenario: string, seeds: number): Stage => ({
   name: `sim ${scenario} ${seeds}`,

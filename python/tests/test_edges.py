@@ -5,6 +5,7 @@ Method: values on both sides of each edge, and what was written read back; produ
 """
 from __future__ import annotations
 
+import dataclasses
 import json
 import struct
 import threading
@@ -46,6 +47,24 @@ class Format(unittest.TestCase):
             keys, all_named = batch_intents(UUID, batches)
             found = [d for key in keys for d in parse_intent_key(UUID, key) or []]
             self.assertEqual((len(keys), all_named, found), (count, True, batches), name)
+
+    def test_a_batch_with_more_extents_than_a_name_holds_is_left_to_its_owner(self) -> None:
+        large = batch(1)._replace(extents=tuple(Extent(1, 9_000_000_000 + i, 8_000_000_000, 4_000_000_000) for i in range(60)))
+        keys, all_named = batch_intents(UUID, [batch(0), large, batch(2)])
+        found = [d for key in keys for d in parse_intent_key(UUID, key) or []]
+        self.assertEqual((all_named, found), (False, [batch(0), batch(2)]))
+        self.assertEqual(batch_intents(UUID, [large]), ([], False))
+
+    def test_producers_are_active_for_a_thousand_versions_unless_they_left_and_there_is_always_one(self) -> None:
+        world = World()
+        self.assertEqual(world.log.head.jump().active_producers, 1, "nobody yet")
+        for id, expected in (("a", 1), ("b", 2), ("c", 3)):
+            Writer(world.log, id).write(1)
+            self.assertEqual(world.log.head.jump().active_producers, expected)
+        newest = world.log.head.jump()
+        since_a = newest.producers["a"].at
+        for version, expected in ((since_a + 1_024, 3), (since_a + 1_025, 2), (since_a + 5_000, 1)):
+            self.assertEqual(dataclasses.replace(newest, version=version).active_producers, expected, version)
 
     def test_every_type_has_its_bytes_and_not_one_more(self) -> None:
         for size, names in BYTES.items():
