@@ -9,8 +9,10 @@ import dataclasses
 import json
 import struct
 import threading
+import time
 import unittest
 from typing import Any
+from unittest import mock
 
 from batchweave import BatchWeaveError
 from batchweave.format.descriptor import Descriptor, Extent
@@ -18,6 +20,7 @@ from batchweave.format.keys import INTENT_PREFIX, batch_intents, parse_intent_ke
 from batchweave.format.seal import SEAL_BYTES, stride_for
 from batchweave.format.tensors import decode_safetensors
 from batchweave.log.log import Log
+from batchweave.producer.publisher import Publisher
 from hooked_store import HookedStore
 from small_world import World, Writer
 
@@ -117,6 +120,34 @@ class Producers(unittest.TestCase):
         self.assertFalse(flushed.is_alive())
         may_upload.set()
         producer.close()
+
+    def test_a_follower_wakes_for_a_batch_that_is_not_announced_yet_and_hurries_only_if_somebody_waits(self) -> None:
+        from batchweave import open_namespace
+
+        world = World()
+        Writer(world.log, "other").write(1)
+        with mock.patch.object(Publisher, "run", lambda self: None):
+            producer = open_namespace("memory:test", store=world.store).producer("p")
+        publisher, wakes = producer._publisher, []
+
+        def append() -> Any:
+            ticket = producer.append([b"x"])
+            while any(entry.descriptor is None for entry in list(producer._entries.values())):
+                time.sleep(0.001)
+            return ticket
+
+        append()
+        with mock.patch.object(publisher, "_rest", lambda _, wake: wakes.append(wake)):
+            while not wakes:
+                publisher._follow()
+        self.assertFalse(wakes[0](), "nothing is new")
+        ticket = append()
+        self.assertTrue(wakes[0]())
+        self.assertFalse(publisher._outbox.is_awaited())
+        with self.assertRaises(BatchWeaveError):
+            ticket.wait(0.01)
+        self.assertTrue(publisher._outbox.is_awaited())
+        producer._stop()
 
     def test_a_carrier_removes_the_intents_that_are_in(self) -> None:
         from batchweave import open_namespace
