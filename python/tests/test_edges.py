@@ -14,11 +14,15 @@ import unittest
 from typing import Any
 from unittest import mock
 
-from batchweave import BatchWeaveError
+from batchweave import BatchWeaveError, open_namespace
+from batchweave.format.checksum import crc32
 from batchweave.format.descriptor import Descriptor, Extent
 from batchweave.format.keys import INTENT_PREFIX, batch_intents, parse_intent_key
+from batchweave.format.namespace_spec import decode_namespace
+from batchweave.format.sample_block import SampleEntry, check_sample
 from batchweave.format.seal import SEAL_BYTES, stride_for
-from batchweave.format.tensors import decode_safetensors
+from batchweave.format.stored_json import seal_json
+from batchweave.format.tensors import decode_safetensors, require_package
 from batchweave.log.log import Log
 from batchweave.producer.publisher import Publisher
 from hooked_store import HookedStore
@@ -57,6 +61,11 @@ class Format(unittest.TestCase):
         found = [d for key in keys for d in parse_intent_key(UUID, key) or []]
         self.assertEqual((all_named, found), (False, [batch(0), batch(2)]))
         self.assertEqual(batch_intents(UUID, [large]), ([], False))
+
+    def test_lanes_are_those_of_an_order_by_lanes_and_a_field_of_the_future_elsewhere(self) -> None:
+        for order, lanes in (({"kind": "lanes", "lanes": 4}, 4), ({"kind": "commit"}, None), ({"kind": "commit", "lanes": 4}, None)):
+            fields = {"grid": {"rows": 2, "chunks": 1}, "order": order, "created": 1}
+            self.assertEqual(decode_namespace(seal_json("namespace", UUID, fields), "namespace.json").lanes, lanes)
 
     def test_producers_are_active_for_a_thousand_versions_unless_they_left_and_there_is_always_one(self) -> None:
         world = World()
@@ -102,11 +111,35 @@ class Format(unittest.TestCase):
         self.assertIsNone(stride_for([], 1 << 20))
         self.assertIsNone(stride_for([bytes(5_000), bytes(5_001)], 1 << 20))
 
+    def test_a_sample_is_given_out_only_as_it_was_packed(self) -> None:
+        entry = SampleEntry("a", 1, 0, 3, crc32(b"abc"), (), {})
+        self.assertEqual(check_sample(b"abc", entry, "here"), b"abc")
+        for wrong in (b"abd", b"ab", b"abcd"):
+            with self.assertRaises(BatchWeaveError) as caught:
+                check_sample(wrong, entry, "here")
+            self.assertEqual(caught.exception.code, "CORRUPT")
+
+    def test_a_package_is_missing_only_if_it_is_not_there(self) -> None:
+        require_package("json")
+        with self.assertRaises(BatchWeaveError) as caught:
+            require_package("no_such_package_at_all")
+        self.assertEqual(caught.exception.code, "MISSING_PACKAGE")
+
+
+class Readers(unittest.TestCase):
+    def test_a_rank_that_waited_in_vain_says_for_how_long_nothing_came(self) -> None:
+        world = World()
+        Writer(world.log, "p").write(1)
+        consumer = open_namespace("memory:test", store=world.store).consumer({"dp": 1}, 0, environment={}, wait_timeout=0.05)
+        next(consumer)
+        with self.assertRaises(BatchWeaveError) as caught:
+            next(consumer)
+        self.assertRegex(caught.exception.message, r"for step 1 .*nothing was committed for (\d\.\d|\d\d?) s\.")
+        consumer.close()
+
 
 class Producers(unittest.TestCase):
     def test_a_flush_waits_for_what_was_accepted_before_it_and_for_nothing_later(self) -> None:
-        from batchweave import open_namespace
-
         world = World()
         store = HookedStore(world.store)
         may_upload = threading.Event()
@@ -122,8 +155,6 @@ class Producers(unittest.TestCase):
         producer.close()
 
     def test_a_follower_wakes_for_a_batch_that_is_not_announced_yet_and_hurries_only_if_somebody_waits(self) -> None:
-        from batchweave import open_namespace
-
         world = World()
         Writer(world.log, "other").write(1)
         with mock.patch.object(Publisher, "run", lambda self: None):
@@ -150,8 +181,6 @@ class Producers(unittest.TestCase):
         producer._stop()
 
     def test_a_carrier_removes_the_intents_that_are_in(self) -> None:
-        from batchweave import open_namespace
-
         world = World()
         follower = Writer(world.log, "follower").open()
         for key in batch_intents(world.log.spec.uuid, [follower.upload()])[0]:
