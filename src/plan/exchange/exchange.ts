@@ -8,6 +8,7 @@ import {
   isBatchWeaveError,
   type Namespace,
   type NamespaceOptions,
+  type ObjectStore,
   openNamespace,
 } from "../../index.js";
 
@@ -98,14 +99,26 @@ export function sourceLogUri({ uri }: Exchange, { name }: LoggedSource): string 
   return `${place}/${name}${query}`;
 }
 
+/** Stores of a caller's own. */
+export interface StorePlaces {
+  /** The store at an address; it is used as it is, without our retries. Default: what the address says. */
+  readonly storeAt?: ((uri: string) => ObjectStore) | undefined;
+}
+
+/** The options with which a log at an address is opened. */
+export function optionsAt({ storeAt, ...options }: NamespaceOptions & StorePlaces, uri: string): NamespaceOptions {
+  return storeAt ? { ...options, store: storeAt(uri) } : options;
+}
+
 /** Opens the log of a source, or creates it: loaders and constructors may come in any order. */
 export async function openSourceLog(
   exchange: Exchange,
   source: LoggedSource,
-  options: NamespaceOptions,
+  given: NamespaceOptions & StorePlaces,
 ): Promise<Namespace> {
   const lanes = sourceLanes(source);
   const uri = sourceLogUri(exchange, source);
+  const options = optionsAt(given, uri);
   const found = await openNamespace(uri, options).catch((error: unknown) => {
     if (isBatchWeaveError(error, "NO_NAMESPACE")) return undefined;
     throw error;

@@ -15,7 +15,7 @@ import {
   withRetry,
 } from "../../index.js";
 import { BlockSupply } from "../exchange/block-supply.js";
-import { type Exchange, exchangeAt, openSourceLog } from "../exchange/exchange.js";
+import { type Exchange, exchangeAt, openSourceLog, optionsAt, type StorePlaces } from "../exchange/exchange.js";
 import { SourceKeeper } from "../exchange/source-keeper.js";
 import { sourceLaneLog } from "../exchange/source-lanes.js";
 import { FleetHints, type Handover, type HoldOptions, type HoldOutcome, holdLanes } from "../fleet/index.js";
@@ -41,7 +41,7 @@ export interface FleetSettings
 }
 
 /** Events of a fleet's process. */
-export interface FleetOptions extends RunOptions {
+export interface FleetOptions extends RunOptions, StorePlaces {
   readonly onHandover?: ((event: Handover) => void) | undefined;
   /** A block came into a source log's producer. */
   readonly onBlock?: ((source: string, pending: number) => void) | undefined;
@@ -81,11 +81,12 @@ async function openPlaces({ spec }: Pipeline, settings: FleetSettings, options: 
       openSourceLog(exchange, { name, settings: source.settings }, opened),
     ),
   );
-  const store = withRetry(await openStore(`${exchange.uri}/.fleet`, opened.storeSettings ?? {}, env), env);
+  const place = `${exchange.uri}/.fleet`;
+  const store = opened.storeAt?.(place) ?? withRetry(await openStore(place, opened.storeSettings ?? {}, env), env);
   return { exchange, training, steps: settings.steps ?? steps, logs, hints: new FleetHints(env, store) };
 }
 
-function withStore({ storeSettings }: Pipeline["spec"], options: FleetOptions): NamespaceOptions {
+function withStore({ storeSettings }: Pipeline["spec"], options: FleetOptions): NamespaceOptions & StorePlaces {
   return { storeSettings, ...options };
 }
 
@@ -104,7 +105,8 @@ export async function runLoaders(
   );
   const done = new AbortController();
   const signal = options.signal ? AbortSignal.any([options.signal, done.signal]) : done.signal;
-  const watching = watchTraining(places.training, withStore(pipeline.spec, options), done);
+  const { training } = places;
+  const watching = watchTraining(training, optionsAt(withStore(pipeline.spec, options), training), done);
   try {
     const outcome = await holdLanes(env, lanes, {
       ...settings,
@@ -173,7 +175,8 @@ export async function runConstructors(
   });
   const { lanes } = open.resolved;
   const { grid } = pipeline.spec.namespace;
-  const ns = await createNamespace(training, { grid, order: "lanes", lanes }, withStore(pipeline.spec, options));
+  const opened = optionsAt(withStore(pipeline.spec, options), training);
+  const ns = await createNamespace(training, { grid, order: "lanes", lanes }, opened);
   const report = open.report();
   const found = await ns.info({ signal: options.signal });
   const held = new Set<number>();
