@@ -1,0 +1,97 @@
+/** What a fleet is made of: roles, each a command that any number of equal processes run. Engines differ only in how they start and restart them. */
+import { basename } from "node:path";
+import type { FleetPlan, Pipeline } from "../../plan/index.js";
+import { invalid } from "../arguments.js";
+
+/** A kind of process. None needs a number of its own: lanes are taken from the log. */
+export interface Role {
+  /** `load`, `construct`, `run`, or `load-<source>` of a Python source. Letters, digits and hyphens. */
+  readonly name: string;
+  readonly processes: number;
+  /** Program and arguments, as they are on the machine that runs it. */
+  readonly command: readonly string[];
+  readonly cores: number;
+  readonly memoryBytes: number;
+}
+
+/** A fleet, ready for an engine. */
+export interface Fleet {
+  /** Of the pipeline's file, for names of jobs. */
+  readonly name: string;
+  readonly roles: readonly Role[];
+}
+
+/** How many processes of each role, and with what. */
+export interface FleetCounts {
+  readonly load?: number | undefined;
+  readonly construct?: number | undefined;
+  readonly cores?: number | undefined;
+  readonly memoryBytes?: number | undefined;
+  readonly plan?: FleetPlan | undefined;
+  /** The plan's file, told to the processes. */
+  readonly planPath?: string | undefined;
+}
+
+/** Where programs are: on this machine, or in an image. */
+export interface Programs {
+  readonly batchweave: readonly string[];
+  readonly python: readonly string[];
+}
+
+const gigabyte = 1e9;
+const processesMax = 10_000;
+
+/** A source that a Python process fills: what `python()` in a pipeline file says. */
+interface PythonSource {
+  readonly python?: { readonly file: string; readonly processes?: number | undefined } | undefined;
+}
+
+/** The roles of a pipeline. `file`: its path as the processes see it. */
+export function fleetOf(pipeline: Pipeline, file: string, counts: FleetCounts, programs: Programs): Fleet {
+  const { plan } = counts;
+  const isLog = exchangeOf(pipeline) === "log";
+  if (!isLog && counts.construct !== undefined)
+    throw invalid(
+      '--construct goes with a pipeline that has exchange: "log"; this one does all in one role. Use --load.',
+    );
+  const planned = (role: "loaders" | "constructors"): Pick<Role, "cores" | "memoryBytes"> => ({
+    cores: counts.cores ?? Math.max(1, Math.ceil(plan ? Math.max(1, plan[role].threads) : 2)),
+    memoryBytes: counts.memoryBytes ?? Math.ceil(plan ? plan[role].memoryBytes * 1.25 : 2 * gigabyte),
+  });
+  const options = counts.planPath === undefined ? [] : ["--plan", counts.planPath];
+  const role = (name: string, of: "loaders" | "constructors", asked: number | undefined): Role => ({
+    name,
+    processes: asked ?? plan?.[of].processes ?? 1,
+    command: [...programs.batchweave, name, file, ...options],
+    ...planned(of),
+  });
+  const python = Object.entries(pipeline.spec.sources).flatMap(([source, { settings }]): Role[] => {
+    const { python: own } = settings as PythonSource;
+    if (!own) return [];
+    const command = [...programs.python, "-m", "batchweave", "load", own.file, "--uri", sourcesUri(pipeline)];
+    return [{ ...role(`load-${source}`, "loaders", own.processes ?? 1), command }];
+  });
+  const isFilled = Object.values(pipeline.spec.sources).every((source) => isExternal(source));
+  const roles = isLog
+    ? [...(isFilled ? [] : [role("load", "loaders", counts.load)]), ...python, role("construct", "constructors", counts.construct)]
+    : [role("run", "loaders", counts.load)];
+  for (const { name, processes } of roles)
+    if (!Number.isSafeInteger(processes) || processes < 1 || processes > processesMax)
+      throw invalid(`${processes} processes for ${name} cannot be started: 1 to ${processesMax} are possible.`, { name });
+  return { name: nameOf(basename(file).replace(/\.[^.]*$/, "")), roles: roles.map((one) => ({ ...one, name: nameOf(one.name) })) };
+}
+
+/** `direct` or `log`. */
+function exchangeOf({ spec }: Pipeline): "direct" | "log" {
+  const { exchange } = spec as { readonly exchange?: "direct" | "log" | { readonly kind: "log" } | undefined };
+  return exchange === undefined || exchange === "direct" ? "direct" : "log";
+}
+
+/** A name that every engine takes. */
+function nameOf(text: string): string {
+  const name = text
+    .toLowerCase()
+    .replace(/[^a-z0-9]+/g, "-")
+    .replace(/^-+|-+$/g, "");
+  return name.slice(0, 40) || "pipeline";
+}

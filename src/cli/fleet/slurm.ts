@@ -1,0 +1,71 @@
+/** A fleet on Slurm: a batch script with an array for each role. */
+import type { Fleet, Role } from "./role.js";
+
+/** How the scripts are made. */
+export interface SlurmSettings {
+  readonly partition?: string | undefined;
+  readonly account?: string | undefined;
+  /** As sbatch takes it: `1-00:00:00`. */
+  readonly time?: string | undefined;
+}
+
+/** A script for sbatch. */
+export interface SlurmScript {
+  readonly role: string;
+  readonly text: string;
+}
+
+/** Input or configuration is at fault (docs/errors.md). */
+const hopelessStatus = 2;
+
+/** Text as one word of a shell. */
+function quoted(word: string): string {
+  return /^[A-Za-z0-9_@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+}
+
+/**
+ * One script a role. Slurm starts a task again when its node failed (`--requeue`); a process that failed is started again by the script. Tasks are equal:
+ * the array's index only gives them names.
+ */
+export function slurmScripts({ name, roles }: Fleet, settings: SlurmSettings): SlurmScript[] {
+  return roles.map((role) => ({ role: role.name, text: script(name, role, settings) }));
+}
+
+function script(fleet: string, { name, processes, command, cores, memoryBytes }: Role, settings: SlurmSettings): string {
+  const options = {
+    "job-name": `batchweave-${fleet}-${name}`,
+    array: `0-${processes - 1}`,
+    "cpus-per-task": cores,
+    mem: `${Math.ceil(memoryBytes / 2 ** 20)}M`,
+    partition: settings.partition,
+    account: settings.account,
+    time: settings.time,
+    output: `batchweave-${fleet}-${name}-%a.log`,
+    "open-mode": "append",
+    // The command is told two seconds' worth before it is killed.
+    signal: "B:TERM@10",
+  };
+  const header = Object.entries(options)
+    .filter(([, value]) => value !== undefined)
+    .map(([option, value]) => `#SBATCH --${option}=${value}`);
+  return `#!/bin/bash
+${header.join("\n")}
+#SBATCH --requeue
+# Written by batchweave fleet render. Processes are equal: any of them may be cancelled, and the log goes on.
+delay=1
+stop() { trap - TERM; [ -n "$child" ] && kill -TERM "$child"; wait "$child"; exit 143; }
+trap stop TERM
+while :; do
+  ${command.map(quoted).join(" ")} &
+  child=$!
+  wait "$child"
+  status=$?
+  [ "$status" -eq 0 ] && exit 0
+  # Input or configuration is at fault: starting it again would only say so again.
+  [ "$status" -eq ${hopelessStatus} ] && exit ${hopelessStatus}
+  echo "ended with status $status; again in $delay s" >&2
+  sleep "$delay" & wait $!
+  delay=$(( delay < 60 ? delay * 2 : 60 ))
+done
+`;
+}
