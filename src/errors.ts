@@ -51,6 +51,8 @@ export const errorCodes = {
   STORE_DENIED: { remedy: "fix", exit: 2 },
   STORE_FULL: { remedy: "fix", exit: 1 },
   STORE_UNAVAILABLE: { remedy: "retry", exit: 1 },
+  /** What runs a fleet (Kubernetes, Slurm, Ray) could not be reached, or refused. */
+  ENGINE_FAILED: { remedy: "fix", exit: 1 },
   /** Commits kept losing for longer than allowed. */
   CONTENDED: { remedy: "retry", exit: 1 },
 } as const;

@@ -33,6 +33,7 @@ ERROR_CODES: dict[str, tuple[str, int]] = {
     "STORE_DENIED": ("fix", 2),
     "STORE_FULL": ("fix", 1),
     "STORE_UNAVAILABLE": ("retry", 1),
+    "ENGINE_FAILED": ("fix", 1),
     "CONTENDED": ("retry", 1),
 }
 

@@ -24,6 +24,14 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   load: { summary: "Load a pipeline's sources into their logs", load: () => import("./commands/load.js") },
   construct: { summary: "Construct batches from source logs", load: () => import("./commands/construct.js") },
   plan: { summary: "Show what a pipeline would do", load: () => import("./commands/plan.js") },
+  "fleet up": {
+    summary: "Run a pipeline's processes here, on Ray, Kubernetes or Slurm",
+    load: () => import("./commands/fleet-up.js"),
+  },
+  "fleet render": {
+    summary: "Show what fleet up would hand to an engine",
+    load: () => import("./commands/fleet-render.js"),
+  },
   "fleet size": { summary: "Size a fleet for a pipeline", load: () => import("./commands/fleet-size.js") },
   "fleet advice": {
     summary: "Say how many processes there should be now",

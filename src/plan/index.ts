@@ -9,7 +9,7 @@
 
 export { finishSlice } from "./construct/deferred.js";
 export { type PackingMethod, packSequences } from "./construct/packing.js";
-export type { ExchangeSettings } from "./exchange/exchange.js";
+export { type ExchangeSettings, sourceLogsUri } from "./exchange/exchange.js";
 export { arrivalAssignment, balanceBins, imbalance } from "./graph/balance.js";
 export {
   backboneCost,
@@ -91,6 +91,7 @@ export { type DemandPhase, demandPhases } from "./size/mix-demand.js";
 export { readFleetPlan, withFleetPlan } from "./size/plan-file.js";
 export { describeFleet } from "./size/size-text.js";
 export type { SourceProfile } from "./size/source-profile.js";
+export { external, isExternal, python } from "./source/external-source.js";
 export type { IterableItem, OpenIterable } from "./source/iterable-shard.js";
 export type { MegatronSample } from "./source/megatron-shard.js";
 export { iterable, jsonl, megatron, parquet, type Source, type SourceSettings, webdataset } from "./source/source.js";

@@ -7,8 +7,8 @@ from ..errors import invalid
 from ..format.sample_block import BLOCK_BYTES_MAX, BLOCK_SAMPLES_MAX, BlockSample, encode_sample_block
 
 #: A block ends with whichever comes first.
-BLOCK_SAMPLES = 256
-BLOCK_BYTES = 8 * 1024 * 1024
+BLOCK_SAMPLES = 4_096
+BLOCK_BYTES = 4 * 1024 * 1024
 
 
 class Block(NamedTuple):

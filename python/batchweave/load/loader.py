@@ -18,7 +18,7 @@ from .lane_loader import LaneLoader
 from .preparing import Preparing
 from .sample_writer import LaneAppender
 from .source import Source
-from .source_log import SOURCES_ENDING, GapWatch, SourceLog, open_source_log
+from .source_log import SOURCES_ENDING, GapWatch, SourceLog, Wanted, open_source_log
 from .transform_pool import TransformPool
 
 _LOG = logging.getLogger("batchweave.load")
@@ -80,6 +80,7 @@ class Loader:
         self.pool = TransformPool(source.transforms, count, source.timeout, source.memory_max, place, source.name, finish)
         self._tally = FaultTally(source.name, source.policy)
         self._choice = LaneChoice(time.monotonic)
+        self._hints = Wanted(folder, source.name, **settings)
         self._held: dict[int, _Held] = {}
         self._loaders: list[LaneLoader] = []
         self._training = folder.rstrip("/")[: -len(SOURCES_ENDING)] if folder.rstrip("/").endswith(SOURCES_ENDING) else None
@@ -138,10 +139,12 @@ class Loader:
             return False  # it may not be there yet, or be somewhere else: only its closing says anything
 
     def _wanted(self, manifest: Manifest) -> set[int]:
-        """The lane that the log needs next, if others in it wait, or this process has nothing else to do."""
+        """Lanes whose block a constructor waits for; and the one that the log needs next, if others in it wait, or this process is idle."""
+        blocks = self._hints.blocks() if self._lanes_max > len(self._held) else set()
+        wanted = {block % self.log.lanes for block in blocks if block >= manifest.end}
         if not manifest.waiting and (self._held or self._is_ahead(manifest)):
-            return set()
-        return {(manifest.end - self.log.namespace.log.spec.first_own_step) % self.log.lanes}
+            return wanted
+        return wanted | {(manifest.end - self.log.namespace.log.spec.first_own_step) % self.log.lanes}
 
     def _is_ahead(self, manifest: Manifest) -> bool:
         """Holders that wait for constructors stand still, and nobody could do better."""

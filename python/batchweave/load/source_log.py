@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from typing import Any, Callable, NamedTuple
@@ -12,6 +13,7 @@ from ..format.producer_state import LastBatch, ProducerState
 from ..format.sample_block import SAMPLE_BLOCK_TYPE
 from ..namespace import Namespace, create_namespace, open_namespace
 from ..producer.producer import Producer
+from ..store.object_store import open_store
 from .block_rule import filler
 from .lane_point import LanePoint, decode_point, encode_point
 from .prepared_sample import checked_source_name
@@ -21,6 +23,9 @@ _ROWS, _CHUNKS = 1, 2
 #: How often whoever writes looks for a gap of a lane that has ended.
 _LOOK_S = 1.0
 _ATTEMPTS_MAX = 30
+#: `<block>-<when, ms>-<who>`; words older than that are of the dead.
+_WANT = re.compile(r"([0-9]{1,15})-([0-9]{1,15})-")
+_WANT_STALE_MS = 300_000
 #: Loaders lie beside the training log, under this ending of its name.
 SOURCES_ENDING = ".sources"
 
@@ -181,6 +186,30 @@ class GapWatch:
 
 def open_source_log(uri: str, source: str, lanes: int | None, print: str | None = None, **settings: Any) -> SourceLog:
     """The log of `source` in the folder `uri`. `lanes`: creates it if it is not there; None: it must be."""
-    place = f"{uri.rstrip('/')}/{checked_source_name(source)}"
+    place = place_in(uri, checked_source_name(source))
     namespace = create_namespace(place, _ROWS, _CHUNKS, lanes, **settings) if lanes is not None else open_namespace(place, **settings)
     return SourceLog(namespace, source, print)
+
+
+def place_in(uri: str, name: str) -> str:
+    """The address of something in a folder; what a URI has behind its path stays there."""
+    match = re.fullmatch(r"([^?#]*?)/*([?#].*)?", uri, re.DOTALL)
+    assert match is not None
+    return f"{match[1]}/{name}{match[2] or ''}"
+
+
+class Wanted:
+    """Blocks that constructors wait for: empty objects whose names say it, left beside the source logs. Hints, and nothing more."""
+
+    def __init__(self, uri: str, source: str, **settings: Any) -> None:
+        self._prefix = f"hint/want/{source}/"
+        self._store = open_store(place_in(uri, ".fleet"), **settings)
+
+    def blocks(self) -> set[int]:
+        try:
+            keys, _ = self._store.list(self._prefix)
+        except BatchWeaveError:
+            return set()  # a store that fails fails its real users too, and loudly
+        found = (_WANT.match(key[len(self._prefix) :]) for key in keys)
+        now = time.time() * 1_000
+        return {int(match[1]) for match in found if match and abs(now - int(match[2])) < _WANT_STALE_MS}

@@ -61,9 +61,7 @@ export async function runLocalFleet(
       await env.sleep(delayMs, stop).catch(() => {});
     }
   };
-  await Promise.all(
-    roles.flatMap((role) => Array.from({ length: role.processes }, (_, i) => supervise(role, i))),
-  );
+  await Promise.all(roles.flatMap((role) => Array.from({ length: role.processes }, (_, i) => supervise(role, i))));
   return { status, restarts, ended };
 }
 

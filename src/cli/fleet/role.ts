@@ -1,6 +1,6 @@
 /** What a fleet is made of: roles, each a command that any number of equal processes run. Engines differ only in how they start and restart them. */
 import { basename } from "node:path";
-import type { FleetPlan, Pipeline } from "../../plan/index.js";
+import { type FleetPlan, isExternal, type Pipeline, sourceLogsUri } from "../../plan/index.js";
 import { invalid } from "../arguments.js";
 
 /** A kind of process. None needs a number of its own: lanes are taken from the log. */
@@ -41,15 +41,11 @@ export interface Programs {
 const gigabyte = 1e9;
 const processesMax = 10_000;
 
-/** A source that a Python process fills: what `python()` in a pipeline file says. */
-interface PythonSource {
-  readonly python?: { readonly file: string; readonly processes?: number | undefined } | undefined;
-}
-
 /** The roles of a pipeline. `file`: its path as the processes see it. */
 export function fleetOf(pipeline: Pipeline, file: string, counts: FleetCounts, programs: Programs): Fleet {
   const { plan } = counts;
-  const isLog = exchangeOf(pipeline) === "log";
+  const logs = sourceLogsUri(pipeline);
+  const isLog = logs !== undefined;
   if (!isLog && counts.construct !== undefined)
     throw invalid(
       '--construct goes with a pipeline that has exchange: "log"; this one does all in one role. Use --load.',
@@ -62,29 +58,32 @@ export function fleetOf(pipeline: Pipeline, file: string, counts: FleetCounts, p
   const role = (name: string, of: "loaders" | "constructors", asked: number | undefined): Role => ({
     name,
     processes: asked ?? plan?.[of].processes ?? 1,
-    command: [...programs.batchweave, name, file, ...options],
+    command: [...programs.batchweave, name, file, ...(name === "run" ? options : [])],
     ...planned(of),
   });
-  const python = Object.entries(pipeline.spec.sources).flatMap(([source, { settings }]): Role[] => {
-    const { python: own } = settings as PythonSource;
-    if (!own) return [];
-    const command = [...programs.python, "-m", "batchweave", "load", own.file, "--uri", sourcesUri(pipeline)];
-    return [{ ...role(`load-${source}`, "loaders", own.processes ?? 1), command }];
+  const sources = Object.entries(pipeline.spec.sources);
+  const python = sources.flatMap(([source, { python: own }]): Role[] => {
+    if (!own || logs === undefined) return [];
+    const command = [...programs.python, "-m", "batchweave", "load", own.file, "--uri", logs];
+    return [{ ...role(`load-${source}`, "loaders", own.processes), command }];
   });
-  const isFilled = Object.values(pipeline.spec.sources).every((source) => isExternal(source));
+  const isFilled = sources.every(([, source]) => isExternal(source));
   const roles = isLog
-    ? [...(isFilled ? [] : [role("load", "loaders", counts.load)]), ...python, role("construct", "constructors", counts.construct)]
+    ? [
+        ...(isFilled ? [] : [role("load", "loaders", counts.load)]),
+        ...python,
+        role("construct", "constructors", counts.construct),
+      ]
     : [role("run", "loaders", counts.load)];
   for (const { name, processes } of roles)
     if (!Number.isSafeInteger(processes) || processes < 1 || processes > processesMax)
-      throw invalid(`${processes} processes for ${name} cannot be started: 1 to ${processesMax} are possible.`, { name });
-  return { name: nameOf(basename(file).replace(/\.[^.]*$/, "")), roles: roles.map((one) => ({ ...one, name: nameOf(one.name) })) };
-}
-
-/** `direct` or `log`. */
-function exchangeOf({ spec }: Pipeline): "direct" | "log" {
-  const { exchange } = spec as { readonly exchange?: "direct" | "log" | { readonly kind: "log" } | undefined };
-  return exchange === undefined || exchange === "direct" ? "direct" : "log";
+      throw invalid(`${processes} processes for ${name} cannot be started: 1 to ${processesMax} are possible.`, {
+        name,
+      });
+  return {
+    name: nameOf(basename(file).replace(/\.[^.]*$/, "")),
+    roles: roles.map((one) => ({ ...one, name: nameOf(one.name) })),
+  };
 }
 
 /** A name that every engine takes. */

@@ -31,7 +31,11 @@ export function slurmScripts({ name, roles }: Fleet, settings: SlurmSettings): S
   return roles.map((role) => ({ role: role.name, text: script(name, role, settings) }));
 }
 
-function script(fleet: string, { name, processes, command, cores, memoryBytes }: Role, settings: SlurmSettings): string {
+function script(
+  fleet: string,
+  { name, processes, command, cores, memoryBytes }: Role,
+  settings: SlurmSettings,
+): string {
   const options = {
     "job-name": `batchweave-${fleet}-${name}`,
     array: `0-${processes - 1}`,

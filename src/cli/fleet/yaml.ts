@@ -22,7 +22,13 @@ function lines(value: Plain, indent: string): string[] {
     if (item === undefined) return [];
     const key = `${indent}${scalar(name)}:`;
     if (typeof item === "string" && item.includes("\n") && /\S/.test(item) && !/^\s|[\r\t]/.test(item))
-      return [`${key} |${item.endsWith("\n") ? "" : "-"}`, ...item.replace(/\n$/, "").split("\n").map((line) => (line === "" ? "" : `${indent}  ${line}`))];
+      return [
+        `${key} |${item.endsWith("\n") ? "" : "-"}`,
+        ...item
+          .replace(/\n$/, "")
+          .split("\n")
+          .map((line) => (line === "" ? "" : `${indent}  ${line}`)),
+      ];
     if (typeof item !== "object") return [`${key} ${scalar(item)}`];
     const isEmpty = Array.isArray(item) ? item.length === 0 : Object.keys(item).length === 0;
     if (isEmpty) return [`${key} ${Array.isArray(item) ? "[]" : "{}"}`];

@@ -76,6 +76,11 @@ export function exchangeAt(
   return exchangeOf(given, { uri, lanes: namespace.lanes ?? 4 });
 }
 
+/** The folder of a pipeline's source logs; undefined where samples are exchanged in memory. */
+export function sourceLogsUri(pipeline: { readonly spec: Parameters<typeof exchangeAt>[0] }): string | undefined {
+  return exchangeAt(pipeline.spec, pipeline.spec.namespace.uri)?.uri;
+}
+
 /** A source that has a log. */
 interface LoggedSource {
   readonly name: string;

@@ -7,7 +7,9 @@ import { BlockWalk } from "../exchange/block-walk.js";
 import { exchangeAt, sourceLogUri } from "../exchange/exchange.js";
 import { auditSourceLog } from "../exchange/source-audit.js";
 import type { Fault } from "../load/fault.js";
+import { isExternal } from "../source/external-source.js";
 import { ShardPool } from "../source/shard-pool.js";
+import type { ResolvedSource } from "../source/source.js";
 import { SourceCursor } from "../source/source-cursor.js";
 import type { BatchNotes } from "./batch-notes.js";
 import { decodeLaneState, isPrintOf, type PipelinePrint } from "./lane-state.js";
@@ -78,7 +80,9 @@ export async function auditPipeline(
         : new SourceCursor(source, pool, env, { seed, lane, lanes }),
   }));
   const balance = await balanceSamples(walks, walked, held, signal);
-  const hops = await Promise.all((logs ?? []).map((log, i) => auditSourceLog(log, direct, i, pool, { env, signal })));
+  // What others filled cannot be read here: that their log holds what they had is theirs to prove.
+  const own = (logs ?? []).flatMap((log, i) => (isExternal(direct.sources[i] as ResolvedSource) ? [] : [{ log, i }]));
+  const hops = await Promise.all(own.map(({ log, i }) => auditSourceLog(log, direct, i, pool, { env, signal })));
   return { from: steps.trim, to: steps.end, summary: report.summary(), skipped, ...addUp([balance, ...hops]) };
 }
 

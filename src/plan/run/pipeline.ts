@@ -10,6 +10,7 @@ import type { TooLong } from "../load/source-loader.js";
 import type { TransformPoolSettings } from "../load/transform-pool.js";
 import { type MixSchedule, staticMix } from "../mix/mix-schedule.js";
 import { hash32 } from "../mix/random.js";
+import { assertLogged, externalSource, isExternal } from "../source/external-source.js";
 import { poolBytesDefault, type ShardPoolSettings } from "../source/shard-pool.js";
 import { loggedSource, type ResolvedSource, resolveSource, type Source, windowBytesDefault } from "../source/source.js";
 import type { PipelinePrint } from "./lane-state.js";
@@ -131,8 +132,9 @@ function checkSpec(spec: PipelineSpec): void {
     if (typeof source?.format?.open !== "function")
       throw new BatchWeaveError(
         "INVALID_ARGUMENT",
-        `sources.${name} is no source. Make it with jsonl, parquet, webdataset, megatron or iterable.`,
+        `sources.${name} is no source. Make it with jsonl, parquet, webdataset, megatron, iterable, python or external.`,
       );
+    assertLogged(name, source, exchange !== undefined && exchange !== "direct");
     checkShape("source", `sources.${name}`, source.settings);
     for (const [i, one] of (source.settings.transforms ?? []).entries())
       checkShape("transform", `sources.${name}.transforms[${i}]`, one);
@@ -200,7 +202,9 @@ export async function resolvePipeline(
     entries.map(async ([name, source], i) =>
       logs
         ? loggedSource(name, source, logs[i] as string)
-        : await resolveSource(name, source, seed, access, windowBytes),
+        : isExternal(source)
+          ? externalSource(name, source)
+          : await resolveSource(name, source, seed, access, windowBytes),
     ),
   );
   const tree = new ClientPlaceTree(spec.mesh ?? { dp: grid.rows, cp: grid.chunks });

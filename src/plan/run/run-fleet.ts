@@ -20,6 +20,8 @@ import { SourceKeeper } from "../exchange/source-keeper.js";
 import { sourceLaneLog } from "../exchange/source-lanes.js";
 import { FleetHints, type Handover, type HoldOptions, type HoldOutcome, holdLanes } from "../fleet/index.js";
 import type { SourceFigures } from "../load/source-figures.js";
+import { isExternal } from "../source/external-source.js";
+import type { ResolvedSource } from "../source/source.js";
 import { assertNeighbours } from "./lane-layout.js";
 import type { OpenSupply, PlannedBatch } from "./lane-planner.js";
 import { OpenPipeline } from "./open-pipeline.js";
@@ -100,8 +102,10 @@ export async function runLoaders(
   const begun = env.monotonic();
   const places = await openPlaces(pipeline, settings, options);
   await using open = await OpenPipeline.open(pipeline, env, options);
-  const lanes = places.logs.map((ns, i) =>
-    sourceLaneLog(ns, open.resolved, i, places.exchange, (part, from) => open.parts.supply(i, part, from)),
+  const lanes = places.logs.flatMap((ns, i) =>
+    isExternal(open.resolved.sources[i] as ResolvedSource)
+      ? []
+      : [sourceLaneLog(ns, open.resolved, i, places.exchange, (part, from) => open.parts.supply(i, part, from))],
   );
   const done = new AbortController();
   const signal = options.signal ? AbortSignal.any([options.signal, done.signal]) : done.signal;

@@ -2,6 +2,7 @@
 import { BatchWeaveError, type Env } from "../../index.js";
 import { TransformPool } from "../load/transform-pool.js";
 import { type Pipeline, type ResolvedPipeline, resolvePipeline } from "../run/pipeline.js";
+import { isExternal } from "../source/external-source.js";
 import { poolBytesDefault } from "../source/shard-pool.js";
 import { profileConstruct } from "./construct-profile.js";
 import { assertNeeds, type FleetCosts, type FleetPlan, planFleet, type SizeNeeds } from "./fleet-plan.js";
@@ -55,6 +56,12 @@ export async function measureFleet(
   let threadBytes = 0;
   for (const source of sources) {
     signal?.throwIfAborted();
+    if (isExternal(source))
+      throw new BatchWeaveError(
+        "INVALID_ARGUMENT",
+        `Source ${source.name} is filled by other processes, so what it costs cannot be measured here. Size the pipeline without it, and its own processes by how they run.`,
+        { source: source.name },
+      );
     const measured = await profileSource(source, resolved, { pool, env }, limits, signal);
     // The first source's transforms have started the thread.
     if (pool.threads > 0 && threadBytes === 0) threadBytes = Math.max(1, process.memoryUsage.rss() - processBytes);

@@ -47,6 +47,8 @@ export interface Source {
   readonly format: ShardFormat;
   readonly shards: readonly string[];
   readonly settings: SourceSettings;
+  /** Of a source that Python processes fill: how they are started. */
+  readonly python?: { readonly file: string; readonly processes: number } | undefined;
 }
 
 function sharded(format: ShardFormat, { shards, ...settings }: ShardedSettings): Source {

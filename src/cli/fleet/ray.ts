@@ -1,0 +1,27 @@
+/** A fleet on Ray: a Python driver whose actors supervise the processes (python/batchweave/ray/fleet.py). */
+import type { Env } from "../../index.js";
+import { type LocalEvents, type LocalOutcome, runLocalFleet } from "./local.js";
+import type { Fleet } from "./role.js";
+
+/** Runs a fleet until it has ended. The driver is a process like any other: when it fails it is started again, and the log goes on. */
+export async function runRayFleet(
+  fleet: Fleet,
+  address: string | undefined,
+  env: Env,
+  signal: AbortSignal,
+  events: LocalEvents,
+): Promise<LocalOutcome> {
+  const python = process.env["BATCHWEAVE_PYTHON"] ?? "python3";
+  const spec = JSON.stringify({ ...fleet, address: address ?? process.env["RAY_ADDRESS"] ?? "auto" });
+  const driver = {
+    name: "ray",
+    processes: 1,
+    command: [python, "-m", "batchweave.ray.fleet", spec],
+    cores: 1,
+    memoryBytes: 0,
+  };
+  const outcome = await runLocalFleet({ name: fleet.name, roles: [driver] }, env, signal, events);
+  const isDone = outcome.status === 0 && (outcome.ended["ray"] ?? 0) > 0;
+  const ended = Object.fromEntries(fleet.roles.map(({ name, processes }) => [name, isDone ? processes : 0]));
+  return { ...outcome, ended };
+}
