@@ -12,7 +12,7 @@ import type { SlurmSettings } from "./slurm.js";
 const engines = ["local", "ray", "kubernetes", "slurm"] as const;
 
 /** Who runs the processes. */
-export type Engine = (typeof engines)[number];
+type Engine = (typeof engines)[number];
 
 /** Options of both commands. */
 export const fleetArguments: OptionTable = {
@@ -41,7 +41,7 @@ export const fleetArguments: OptionTable = {
 };
 
 /** A fleet and where it goes. */
-export interface FleetCall {
+interface FleetCall {
   readonly engine: Engine;
   readonly fleet: Fleet;
   readonly kubernetes: KubernetesSettings;

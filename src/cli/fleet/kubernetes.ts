@@ -18,7 +18,7 @@ interface Metadata {
 }
 
 /** An object of the API. */
-export interface Manifest {
+interface Manifest {
   readonly apiVersion: string;
   readonly kind: string;
   readonly metadata: Metadata;

@@ -22,7 +22,7 @@ export interface Fleet {
 }
 
 /** How many processes of each role, and with what. */
-export interface FleetCounts {
+interface FleetCounts {
   readonly load?: number | undefined;
   readonly construct?: number | undefined;
   readonly cores?: number | undefined;

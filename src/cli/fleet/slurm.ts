@@ -10,7 +10,7 @@ export interface SlurmSettings {
 }
 
 /** A script for sbatch. */
-export interface SlurmScript {
+interface SlurmScript {
   readonly role: string;
   readonly text: string;
 }
