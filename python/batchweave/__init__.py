@@ -20,17 +20,22 @@ from .producer.producer import Producer, Ticket
 from .writer.row_writer import RowWriter, Written
 
 if TYPE_CHECKING:
-    from .torch.dataset import StreamingDataLoader, StreamingDataset
+    from .torch.dataset import StreamingDataset
+    from .torch.loader import StreamingDataLoader
 
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
     # The dataset is torch's IterableDataset where torch is installed; importing that takes seconds, so only who asks pays.
-    if name in ("StreamingDataset", "StreamingDataLoader"):
-        from .torch import dataset
+    if name == "StreamingDataset":
+        from .torch.dataset import StreamingDataset
 
-        return getattr(dataset, name)
+        return StreamingDataset
+    if name == "StreamingDataLoader":
+        from .torch.loader import StreamingDataLoader
+
+        return StreamingDataLoader
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Callable, Literal, Mapping
 
 from .consumer.consumer import Consumer
-from .consumer.mesh import resolve_mesh
+from .consumer.mesh import is_spawned, process_group, resolve_mesh
 from .consumer.waiting import WAITS
 from .env.ids import random_uuid
 from .errors import BatchWeaveError, invalid, is_error
@@ -116,7 +116,10 @@ class Namespace:
         **settings: Any,
     ) -> Consumer:
         """One rank's view of the log. Mesh and rank default to what the launcher says in the environment."""
-        place = resolve_mesh(mesh, rank, os.environ if environment is None else environment)
+        if environment is None:
+            place = resolve_mesh(mesh, rank, os.environ, process_group(), is_spawned())
+        else:
+            place = resolve_mesh(mesh, rank, environment)
         return Consumer(self.log, place, start, **settings)
 
     def checkpoint(

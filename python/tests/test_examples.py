@@ -51,8 +51,8 @@ class Examples(unittest.TestCase):
         script = "\n".join(s for s in snippets if "file:///tmp/batchweave-demo" in s).replace("file:///tmp/batchweave-demo", self.uri)
         env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, timeout=60)
-        expected = [(i, 2 * i) for i in range(3)] + [(3 + i, 6 + 3 * i) for i in range(11)]
-        lines = "".join(f"{i} {f'batch {row // 4}, row {row % 4}'.encode()}\n" for i, row in expected)
+        expected = [(i, [4 * i, 4 * i + 1]) for i in range(3)] + [(3 + i, [12 + 3 * i]) for i in range(9)] + [(12, [])]
+        lines = "".join(f"{i} {[f'row {row}'.encode() for row in rows]}\n" for i, rows in expected)
         self.assertEqual((done.stdout, done.stderr), (lines, ""))
 
     def test_rollouts_lose_and_repeat_nothing(self) -> None:

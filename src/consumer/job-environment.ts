@@ -35,6 +35,8 @@ const rankSources = [
   ["BATCHWEAVE_RANK", "BATCHWEAVE_WORLD_SIZE"],
   ["RANK", "WORLD_SIZE"],
   ["SLURM_PROCID", "SLURM_NTASKS"],
+  ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
+  ["PMI_RANK", "PMI_SIZE"],
   ["JOB_COMPLETION_INDEX", undefined],
 ] as const;
 
@@ -56,7 +58,7 @@ export function resolveMesh(options: MeshOptions, environment: JobEnvironment): 
   const rank = options.rank ?? found?.rank ?? (size === 1 ? 0 : undefined);
   if (rank === undefined) {
     throw mismatch(
-      `The mesh has ${size} ranks (${describeMesh(mesh)}) and nothing says which one this is. Pass rank, or set RANK (BATCHWEAVE_RANK, SLURM_PROCID, JOB_COMPLETION_INDEX).`,
+      `The mesh has ${size} ranks (${describeMesh(mesh)}) and nothing says which one this is. Pass rank, or set RANK (BATCHWEAVE_RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK, JOB_COMPLETION_INDEX).`,
       { worldSize: size },
     );
   }

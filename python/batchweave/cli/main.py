@@ -45,7 +45,7 @@ def _info(args: argparse.Namespace) -> None:
     print(printable(describe(info)))
 
 
-def digest_of(share: Share) -> str:
+def digest_of(share: Share[Any]) -> str:
     """sha256 of all bytes of the share, in order."""
     digest = hashlib.sha256()
     for piece in share.slices:

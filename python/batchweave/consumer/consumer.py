@@ -13,11 +13,12 @@ from ..format.stored_json import SAFE_INTEGER_MAX
 from ..lifecycle.checkpoints import DEFAULT_GROUP, find_checkpoint, watch_starvation
 from ..log.log import Log
 from ..pulse.pulse import Pulse
+from .epochs import EpochOrder, EpochProjection, Last
 from .mesh import Place
 from .prefetch import Prefetch
 from .projection import IterationPlan, Projection, RowsPerRank
 from .reader import Slice, SliceReader
-from .share import Share
+from .share import Share, share_of
 from .waiting import LONG_WAIT_S, WAITS, describe_wait, reclaimed
 
 _STARVATION_LOOK_S = 2.0
@@ -71,6 +72,15 @@ def _past_end(row: int, manifest: Manifest, rows: int) -> BatchWeaveError:
     )
 
 
+def projection_of(
+    log: Log, place: Place, policy: str = "per-rank", layout: str = "contiguous", rows_per_rank: RowsPerRank = 1, order: EpochOrder | None = None,
+    last: Last = "drop",
+) -> Projection:
+    """What this rank gets of the log, or of epochs of it."""
+    settings = (log.spec.rows, log.spec.chunks, place.data_ranks, place.d, place.chunk_ranks, place.c, policy, layout, rows_per_rank)
+    return Projection(*settings) if order is None else EpochProjection(order, last, *settings)
+
+
 class Consumer:
     """Yields the shares of one rank in order, the same iterations on every rank, until a closed log has too few rows.
 
@@ -96,9 +106,11 @@ class Consumer:
         poll_delay_max: float = 1.0,
         stride: int = 1,
         offset: int = 0,
-        finish: Callable[[Share], Any] | None = None,
+        finish: Callable[[Share[Any]], Any] | None = None,
         finish_copies: int = 0,
         pulse: bool = False,
+        order: EpochOrder | None = None,
+        last: Last = "drop",
     ) -> None:
         for name, value, least in (
             ("wait_timeout", wait_timeout, 0),
@@ -112,14 +124,13 @@ class Consumer:
         self._log = log
         self._group = group
         self._wait_timeout = wait_timeout
-        self.projection = Projection(
-            log.spec.rows, log.spec.chunks, place.data_ranks, place.d, place.chunk_ranks, place.c, policy, layout,
-            rows_per_rank,
-        )
+        self._order = order
+        self._is_ragged = last == "ragged"
+        self.projection = projection_of(log, place, policy, layout, rows_per_rank, order, last)
         # What is at the end, and which checkpoints are live, only the newest version says.
         newest = start == "latest" or (isinstance(start, Mapping) and "checkpoint" in start)
         manifest = log.head.jump() if newest else log.head.recent()
-        self._row, self._iteration = start_position(start, log, manifest, group)
+        self._row, self._iteration = start_position(start, log, manifest, group) if order is None else order.position(start)
         # A start that the policy cannot go on from is refused here, not at the first share.
         self.projection.plan(self._row, self._iteration)
         self.reader = SliceReader(log, reads_in_flight_max)
@@ -148,12 +159,14 @@ class Consumer:
     @property
     def cursor(self) -> dict[str, Any]:
         """Where the next share begins: `share.next` of the last one, or the start."""
+        if self._order is not None:
+            return self._order.state(self._row, self._iteration)
         return make_cursor(self._log.spec.uuid, self._row, self._iteration)
 
-    def __iter__(self) -> Iterator[Share]:
+    def __iter__(self) -> Iterator[Share[Any]]:
         return self
 
-    def __next__(self) -> Share:
+    def __next__(self) -> Share[Any]:
         if self._is_closed or self.leftover_rows is not None:
             raise StopIteration
         if self._pid != os.getpid():
@@ -188,12 +201,12 @@ class Consumer:
         self.last_wait = time.monotonic() - begun
         self.waited += self.last_wait
         self._waiting_since = None
-        found: Share = share
+        found: Share[Any] = share
         return found
 
-    def _make_share(self, plan: IterationPlan, slices: list[Slice]) -> Share:
+    def _make_share(self, plan: IterationPlan, slices: list[Slice]) -> Share[Any]:
         """Runs on the threads that read ahead."""
-        share = Share(plan.iteration, slices, plan.rows, self._log.spec.uuid, plan.row, plan.next_row)
+        share = share_of(plan, slices, self._log.spec.uuid, self._order, self._is_ragged)
         if self._finish is not None:
             self._finish(share)
         return share
@@ -249,13 +262,15 @@ class Consumer:
         rows = self._log.spec.rows
         known = self._log.head.known
         end = known.end if known is not None else 0
+        # Of epochs, as if the log had gone on: what is read is spread over it.
+        step = (self._row if self._order is None else self._order.first + min(self._row, self._order.end) % self._order.rows) // rows
         return {
             "group": self._group,
             "rank": self.place.rank,
             "worldSize": self.place.world_size,
             "iteration": self._iteration,
-            "step": self._row // rows,
-            "lagSteps": max(0, end - self._row // rows),
+            "step": step,
+            "lagSteps": max(0, end - step),
             "waitedMs": round(1_000 * (self.waited + self.waiting)),
             "waitingMs": round(1_000 * self.waiting),
             "readBytes": self.reader.stats.bytes,

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import re
+import sys
 from typing import Any, Mapping, NamedTuple
 
 from ..errors import BatchWeaveError, invalid
@@ -23,6 +25,8 @@ _RANK_SOURCES = (
     ("BATCHWEAVE_RANK", "BATCHWEAVE_WORLD_SIZE"),
     ("RANK", "WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
     ("JOB_COMPLETION_INDEX", None),
 )
 
@@ -129,27 +133,56 @@ def place_rank(mesh: Mapping[str, Any], rank: int) -> Place:
     return Place(rank, size, data_ranks, d, mesh.get("cp", 1), coordinates.get("cp", 0), coordinates, describe_mesh(mesh))
 
 
-def resolve_mesh(mesh: Any, rank: int | None, environment: Mapping[str, str]) -> Place:
-    """Completes mesh and rank: what is given counts, then BATCHWEAVE_*, then the launcher's variables.
+def process_group() -> tuple[int, int] | None:
+    """Rank and world size of torch.distributed, if it is initialised; imports nothing."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def is_spawned() -> bool:
+    """Whether another Python process started this one with `multiprocessing`, as torch.multiprocessing.spawn does."""
+    return multiprocessing.parent_process() is not None
+
+
+def resolve_mesh(mesh: Any, rank: int | None, environment: Mapping[str, str], group: tuple[int, int] | None = None, spawned: bool = False) -> Place:
+    """Completes mesh and rank: what is given counts, then BATCHWEAVE_*, then torch's process group (`group`), then the launcher's variables.
 
     A rank or a world size that was not given must agree with the mesh: two ranks reading the same rows by mistake would go
-    unnoticed.
+    unnoticed. So would the ranks that `multiprocessing` started (`spawned`) without a word about which is which.
     """
     if mesh is not None and hasattr(mesh, "mesh_dim_names"):
-        return place_from_device_mesh(mesh)
+        place = place_from_device_mesh(mesh)
+        if rank is not None and rank != place.rank:
+            raise mismatch(f"rank is {rank}, and the DeviceMesh says that this process is rank {place.rank}. Leave rank out.", rank=rank, launched=place.rank)
+        return place
     if mesh is not None and not isinstance(mesh, Mapping):
         raise invalid("mesh must be a dict such as {\"dp\": 8, \"tp\": 2}, or a torch DeviceMesh.")
     unknown = [k for k in mesh or {} if k not in (*AXES, "order")]
     if unknown:
         raise mismatch(f"The mesh has an axis {unknown[0]!r}; it can have {', '.join(AXES)} and order.")
     given = {**_sizes_from(environment), **{k: v for k, v in (mesh or {}).items() if v is not None}}
-    found = _launched_rank(environment) if rank is None else None
+    # Given both, nothing is taken from the launcher, so nothing has to agree with it.
+    explicit = rank is not None and given.get("dp") is not None
+    found = None if explicit else _launched_rank(environment)
     launched = _launched_world(environment, found[1] if found else None)
+    if group is not None and not explicit:
+        found, launched = _agreed(group, found, launched, environment)
+    if rank is not None and found is not None and not explicit and rank != found[0]:
+        raise mismatch(
+            f"rank is {rank}, and {found[2]} says that this process is rank {found[0]}. Leave rank out, or give the mesh with it if this is meant.",
+            rank=rank,
+            launched=found[0],
+        )
+    if spawned and not explicit and rank is None and found is None and launched is None and given.get("dp") is None:
+        raise mismatch(
+            "This process was started by another one (multiprocessing), and nothing says which rank it is: all of them would read the same rows. Call "
+            'init_process_group first, pass mesh={"dp": n} and rank=, or set RANK and WORLD_SIZE; mesh={"dp": 1}, rank=0 if it is to read everything.'
+        )
     full = {**given, "dp": given.get("dp") or _dp_from(given, launched)} if given.get("dp") is None else given
     assert_mesh(full)
     size = world_size(full)
-    # Given both, nothing is taken from the launcher, so nothing has to agree with it.
-    explicit = rank is not None and given.get("dp") is not None
     if not explicit and launched and launched[0] != size:
         rest = size // full["dp"]
         fits = f"dp {launched[0] // rest} works" if launched[0] % rest == 0 else "no dp works with these cp, tp and pp"
@@ -162,7 +195,7 @@ def resolve_mesh(mesh: Any, rank: int | None, environment: Mapping[str, str]) ->
     if own is None:
         raise mismatch(
             f"The mesh has {size} ranks ({describe_mesh(full)}) and nothing says which one this is. Pass rank, or set RANK "
-            "(BATCHWEAVE_RANK, SLURM_PROCID, JOB_COMPLETION_INDEX).",
+            "(BATCHWEAVE_RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK, JOB_COMPLETION_INDEX), or call init_process_group first.",
             worldSize=size,
         )
     return place_rank(full, own)
@@ -183,12 +216,32 @@ def _sizes_from(environment: Mapping[str, str]) -> dict[str, Any]:
     return {k: v for k, v in sizes.items() if v is not None}
 
 
-def _launched_rank(environment: Mapping[str, str]) -> tuple[int, str | None] | None:
+def _launched_rank(environment: Mapping[str, str]) -> tuple[int, str | None, str] | None:
     for variable, world_variable in _RANK_SOURCES:
         rank = _integer(environment, variable)
         if rank is not None:
-            return rank, world_variable
+            return rank, world_variable, variable
     return None
+
+
+def _agreed(
+    group: tuple[int, int], found: tuple[int, str | None, str] | None, launched: tuple[int, str] | None, environment: Mapping[str, str]
+) -> tuple[tuple[int, str | None, str], tuple[int, str]]:
+    """torch's process group, which BATCHWEAVE_* and RANK must not contradict. Of others it is known that they launch launchers: srun starts torchrun."""
+    if found is not None and found[2] in ("BATCHWEAVE_RANK", "RANK") and found[0] != group[0]:
+        raise mismatch(
+            f"torch.distributed says that this process is rank {group[0]} of {group[1]}, and {found[2]} is {found[0]}. One of them is wrong: unset the "
+            "variable, or pass mesh and rank.",
+            rank=group[0],
+            launched=found[0],
+        )
+    if launched is not None and launched[1] in ("BATCHWEAVE_WORLD_SIZE", "WORLD_SIZE") and launched[0] != group[1]:
+        raise mismatch(
+            f"torch.distributed has {group[1]} ranks, and {launched[1]} is {launched[0]}. One of them is wrong: unset the variable, or pass mesh and rank.",
+            worldSize=group[1],
+            launched=launched[0],
+        )
+    return (group[0], None, "torch.distributed"), (group[1], "torch.distributed's world size")
 
 
 def _launched_world(environment: Mapping[str, str], world_variable: str | None) -> tuple[int, str] | None:

@@ -135,7 +135,7 @@ class Prefetch:
                     if len(self._slots) == 1:
                         self.changed.notify_all()
                 self._pool.post(partial(self._load, slot))
-            end = self._log.head.newest().end * self._projection.rows
+            end = self._projection.end_row(self._log.head.newest().end)
             with self.changed:
                 self.leftover_rows = max(0, end - plan.row)
                 self.changed.notify_all()
@@ -157,7 +157,7 @@ class Prefetch:
         manifest = head.newest()
         while True:
             if plan.first_step < manifest.trim:
-                raise reclaimed(plan.row, manifest, self._projection.rows)
+                raise reclaimed(plan.first_row(self._projection.rows), manifest, self._projection.rows)
             if plan.last_step < manifest.end:
                 return manifest
             if manifest.closed:

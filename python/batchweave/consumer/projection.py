@@ -2,13 +2,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, NamedTuple, Sequence, Union
+from typing import Any, Callable, Literal, NamedTuple, Sequence, Union
 
 from ..errors import BatchWeaveError, invalid
 from .mesh import divisors, mismatch, or_list
 
 ROWS_PER_RANK_MAX = 65_536
 
+Policy = Literal["per-rank", "global-batch"]
+Layout = Literal["contiguous", "zigzag"]
 #: A number; [from iteration, rows] pairs in ascending order, the first from 0; or a function of the iteration.
 RowsPerRank = Union[int, Sequence[Sequence[int]], Callable[[int], int]]
 
@@ -31,6 +33,12 @@ class IterationPlan(NamedTuple):
     last_step: int
     rows: int
     cells: list[Cell]
+    #: How many rows at the end are no rows of this rank: they fill its last iteration.
+    padding: int = 0
+
+    def first_row(self, rows: int) -> int:
+        """The first global row that is read, of batches of `rows`: of shuffled rows, the beginning of the first batch."""
+        return self.row if self.row // rows == self.first_step else self.first_step * rows
 
 
 class Projection:
@@ -91,6 +99,11 @@ class Projection:
                 'Leave it out, or use policy "per-rank".'
             )
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether a rank gets as many rows in every iteration."""
+        return self.policy == "global-batch" or isinstance(self._rows_per_rank, int)
+
     def rows_of_rank(self, iteration: int) -> int:
         """Rows of one rank in `iteration`."""
         if self.policy == "global-batch":
@@ -105,6 +118,10 @@ class Projection:
             return given
         other: int = [rows for start, rows in given if start <= iteration][-1]
         return other
+
+    def end_row(self, end: int) -> int:
+        """The row behind the last one of a log that ends at step `end`."""
+        return end * self.rows
 
     def plan(self, row: int, iteration: int) -> IterationPlan:
         """What the iteration that begins at global row `row` takes."""

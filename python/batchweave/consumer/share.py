@@ -1,21 +1,28 @@
 """What a rank gets in one iteration."""
 from __future__ import annotations
 
-from typing import Any, Callable, Collection, Mapping, Sequence, Union
+import difflib
+from typing import Any, Callable, Collection, Generic, Literal, Mapping, Sequence, TypeVar, Union, overload
 
 from ..errors import BatchWeaveError, invalid
 from ..format.cursor import make_cursor
 from ..format.join import join_field, join_rows
 from ..format.join_rule import Joins, decode_joins
+from ..format.padding import slice_is_padding
 from ..format.tensors import decode_safetensors, require_package, to_numpy, to_torch
+from .epochs import EpochOrder
+from .projection import IterationPlan
 from .reader import Slice
 from .stacking import stack_rows
 
 #: "bytes": as they are; "numpy", "torch": tensors of the safetensors layout by name, without copying; or your own function.
-Decode = Union[str, Callable[[Any], Any]]
+Decode = Union[Literal["bytes", "numpy", "torch"], Callable[[Any], Any]]
+#: A field: a tensor or an array; or what a function made of a slice.
+T = TypeVar("T")
+D = TypeVar("D")
 
 
-class Share:
+class Share(Generic[T]):
     """One rank's part of one iteration. `share["input_ids"]` is a tensor of all its rows, where slices hold tensors.
 
     iteration: the same number on every rank, whatever the mesh.
@@ -24,7 +31,7 @@ class Share:
 
     __slots__ = (
         "iteration", "slices", "rows", "value", "_namespace", "_row", "_next_row", "_data", "_joins", "_batch", "_decode", "_where",
-        "_nbytes",
+        "_nbytes", "_order", "_padding", "_model", "_valid",
     )
 
     def __init__(
@@ -36,6 +43,9 @@ class Share:
         row: int,
         next_row: int,
         data: list[Any] | None = None,
+        order: EpochOrder | None = None,
+        padding: int = 0,
+        model: Sequence[Slice] = (),
     ) -> None:
         self.iteration = iteration
         self.slices = slices
@@ -52,6 +62,11 @@ class Share:
         #: Fields that are joined already.
         self._batch: dict[str, Any] = {}
         self._nbytes = 0
+        self._order = order
+        self._padding = padding
+        #: Of a share without rows: a row that says what its fields are like.
+        self._model = model
+        self._valid: list[bool] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # From a worker process of a DataLoader to the trainer: views of larger buffers become bytes of their own; what was
@@ -61,11 +76,11 @@ class Share:
         keep = [s._replace(bytes=bytes(s.bytes) if is_raw else None) for s in self.slices]
         if data:
             data = [s.bytes for s in keep] if is_raw else [bytes(d) if isinstance(d, memoryview) else d for d in data]
-        fields = (self.iteration, keep, self.rows, self._namespace, self._row, self._next_row, data)
+        fields = (self.iteration, keep, self.rows, self._namespace, self._row, self._next_row, data, self._order, self._padding, self._model)
         # What is not decoded yet can be on the other side; somebody's own function has run already, and need not travel.
         decode = self._decode if isinstance(self._decode, str) else "bytes"
         joins = [dict(rules) for rules in self._joins]
-        return (_restore, (fields, joins, self.value, decode, self._where, self.nbytes))
+        return (_restore, (fields, joins, self.valid, self.value, decode, self._where, self.nbytes))
 
     def __repr__(self) -> str:
         return f"Share(iteration={self.iteration}, rows={self.rows}, slices={len(self.slices)})"
@@ -73,12 +88,24 @@ class Share:
     @property
     def cursor(self) -> dict[str, Any]:
         """Where this iteration began."""
-        return make_cursor(self._namespace, self._row, self.iteration)
+        return self._state(self._row, self.iteration)
 
     @property
     def next(self) -> dict[str, Any]:
         """Where the following iteration begins: to be saved with the model."""
-        return make_cursor(self._namespace, self._next_row, self.iteration + 1)
+        return self._state(self._next_row, self.iteration + 1)
+
+    def _state(self, row: int, iteration: int) -> dict[str, Any]:
+        return make_cursor(self._namespace, row, iteration) if self._order is None else self._order.state(row, iteration)
+
+    @property
+    def valid(self) -> list[bool]:
+        """For each row, whether it is a sample: false for what a writer's `tail="pad"` or a reader's `last="pad"` added."""
+        if self._valid is None:
+            chunks = len(self.slices) // self.rows if self.rows else 1
+            firsts = self.slices[::chunks]
+            self._valid = [i < self.rows - self._padding and not slice_is_padding(s.bytes) for i, s in enumerate(firsts)]
+        return self._valid
 
     @property
     def nbytes(self) -> int:
@@ -92,19 +119,19 @@ class Share:
             self.decode(self._decode, self._where)
         return self._data
 
-    def decode(self, decode: Decode, where: str = "this slice") -> "Share":
+    def decode(self, decode: Decode, where: str = "this slice") -> "Share[T]":
         """Fills `data`."""
         decoded = [decode_slice(s.bytes, decode, f"slice {s.step}/{s.row}/{s.chunk} of {where}") for s in self.slices]
         self._decode, self._where = decode, where
         self._data, self._joins = [value for value, _ in decoded], [joins for _, joins in decoded]
         return self
 
-    def finish(self, decode: Decode, where: str, pin_memory: bool = False, fields: Collection[str] | None = None) -> "Share":
+    def finish(self, decode: Decode, where: str, pin_memory: bool = False, fields: Collection[str] | None = None) -> "Share[T]":
         """All that can be done before the loop asks: decodes, and joins named tensors (all, or `fields`), into page-locked memory where it
         is asked for. Runs on the threads that read ahead. `data`, which few need beside the joined rows, is decoded when asked for.
         """
         self._decode, self._where = decode, where
-        if callable(decode) or decode == "bytes":
+        if callable(decode) or decode == "bytes" or self.rows == 0:
             return self.decode(decode, where)  # what somebody's own function makes is joined only when asked for
         joined = getattr(self.slices, "joined", None)
         gap = getattr(self.slices, "gap", 0)
@@ -120,7 +147,7 @@ class Share:
             self._batch = {name: _pin(tensor) for name, tensor in self._batch.items()}
         return self
 
-    def batch(self, fields: Collection[str] | None = None) -> dict[str, Any]:
+    def batch(self, fields: Collection[str] | None = None) -> dict[str, T]:
         """Tensors by name, all or `fields`: chunks of a row joined, then rows, along the axes that the slices name. Fields that no slice
         holds are left out.
 
@@ -132,33 +159,42 @@ class Share:
 
     def per_row(self, name: str) -> list[Any]:
         """One tensor a row, its chunks joined and rows kept apart; None where a row holds none. For rows of unequal shapes."""
-        return join_rows(name, self._tensors(name), self._rules(), self.rows)
+        slices = self._tensors(name)
+        return join_rows(name, slices, self._rules(), self.rows) if self.rows else []
 
     def _find(self, name: str) -> Any:
         if name not in self._batch:
             slices = self._tensors()
             if not any(name in held for held in slices):
                 return None
-            self._batch[name] = join_field(name, slices, self._rules(), self.rows)
+            self._batch[name] = join_field(name, slices, self._rules(), self.rows) if self.rows else self._without_rows(name)
         return self._batch[name]
 
+    def _without_rows(self, name: str) -> Any:
+        decoded = [decode_slice(s.bytes, self._decode, self._where) for s in self._model]
+        return join_field(name, [value for value, _ in decoded], [joins for _, joins in decoded], 1)[:0]
+
     def _tensors(self, name: str | None = None) -> Sequence[Mapping[str, Any]]:
-        data = self.data
+        data = self.data if self.rows else [decode_slice(s.bytes, self._decode, self._where)[0] for s in self._model]
         if not data or not all(isinstance(d, Mapping) for d in data):
             raise invalid('This share holds no tensors by name; read with decode="numpy" or "torch", or use share.data.')
         if name is not None and not any(name in held for held in data):
-            raise KeyError(name)
+            raise _no_field(name, data)
         return data
 
     def _rules(self) -> Sequence[Joins]:
         return self._joins or [{}] * len(self.slices)
 
-    def __getitem__(self, name: str) -> Any:
-        found = self._find(name)
+    def __getitem__(self, name: str) -> T:
+        found: T | None = self._find(name)
         if found is None:
-            raise KeyError(f"{name}: no slice of this share holds it; it has {', '.join(self.keys())}")
+            raise _no_field(name, self._tensors())
         return found
 
+    @overload
+    def get(self, name: str) -> T | None: ...
+    @overload
+    def get(self, name: str, default: D) -> T | D: ...
     def get(self, name: str, default: Any = None) -> Any:
         """`share[name]`, or `default` where no slice of this share holds it."""
         found = self._find(name)
@@ -180,9 +216,29 @@ def _pin(tensor: Any) -> Any:
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
 
 
-def _restore(fields: tuple[Any, ...], joins: list[Joins], *more: Any) -> Share:
-    share = Share(*fields)
-    share._joins = joins
+def share_of(plan: IterationPlan, slices: Sequence[Slice], namespace: str, order: EpochOrder | None = None, is_ragged: bool = False) -> Share[Any]:
+    """The share of an iteration. Ragged: without the rows that are no samples; a rank may be left with none."""
+    rows, padding, model = plan.rows, plan.padding, ()
+    if is_ragged:
+        chunks = len(slices) // rows
+        kept = [r for r in range(rows - padding) if not slice_is_padding(slices[r * chunks].bytes)]
+        if len(kept) < rows:
+            model = tuple(s._replace(bytes=bytes(s.bytes)) for s in slices[:chunks])  # type: ignore[assignment]
+            slices = [s for r in kept for s in slices[r * chunks : (r + 1) * chunks]]
+            rows, padding = len(kept), 0
+    return Share(plan.iteration, slices, rows, namespace, plan.row, plan.next_row, None, order, padding, model)
+
+
+def _no_field(name: str, data: Sequence[Mapping[str, Any]]) -> KeyError:
+    names = list(dict.fromkeys(key for held in data for key in held))
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f"; did you mean {near[0]!r}" if near else ""
+    return KeyError(f"{name!r} is in no slice of this share{hint}. It has: {', '.join(map(repr, names)) or 'no tensors'}.")
+
+
+def _restore(fields: tuple[Any, ...], joins: list[Joins], valid: list[bool], *more: Any) -> Share[Any]:
+    share: Share[Any] = Share(*fields)
+    share._joins, share._valid = joins, valid
     share.value, share._decode, share._where, share._nbytes = more
     return share
 

@@ -38,7 +38,7 @@ def unless_reclaimed(log: Log, plan: IterationPlan, manifest: Manifest, call: Ca
             raise
         newest = log.head.jump()
         if plan.first_step < newest.trim:
-            raise reclaimed(plan.row, newest, log.spec.rows) from error
+            raise reclaimed(plan.first_row(log.spec.rows), newest, log.spec.rows) from error
         if newest.version == manifest.version:
             raise
         return call(newest)

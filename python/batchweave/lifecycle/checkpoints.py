@@ -2,18 +2,21 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from typing import Any, Callable, NamedTuple
 
 from ..errors import BatchWeaveError, invalid
 from ..format.cursor import parse_cursor
 from ..format.keys import assert_name
-from ..format.manifest import Manifest
+from ..format.manifest import Manifest, Mark
 from ..log.draft import Draft
 from ..log.log import Log
 from ..log.stage import newest_first, stage_checkpoint, stage_max_lag, stage_release
 
 DEFAULT_GROUP = "default"
+#: Of an id, before the number of a later run.
+_ID_CHARS_MAX = 55
 
 
 class Checkpoint(NamedTuple):
@@ -28,9 +31,13 @@ class Checkpoint(NamedTuple):
 
 
 def register_checkpoint(
-    log: Log, id: str, cursor: Any, group: str = DEFAULT_GROUP, keep_last: int | None = None
+    log: Log, id: str, cursor: Any, group: str = DEFAULT_GROUP, keep_last: int | None = None, since: int | None = None
 ) -> Checkpoint:
-    """Keeps the data from `cursor` on until it is released. All ranks may call this with the same id and cursor."""
+    """Keeps the data from `cursor` on until it is released. All ranks may call this with the same id and cursor.
+
+    since: the version at which this run opened the log. What runs before it left under this id is replaced, under a name with a number (`iter-500.run2`):
+    in the log an id is used once. Without it, or within one run, another cursor is a conflict.
+    """
     assert_name(id, "Checkpoint id")
     assert_name(group, "Checkpoint group")
     if keep_last is not None and not (type(keep_last) is int and keep_last >= 1):
@@ -44,20 +51,55 @@ def register_checkpoint(
             {"found": parsed["namespace"], "expected": log.spec.uuid},
         )
 
-    def stage(draft: Draft, _: Any) -> tuple[bool, None]:
-        done = stage_checkpoint(draft, log.spec.rows, group, id, parsed["row"], parsed["iteration"], keep_last)
-        return done, None
+    def stage(draft: Draft, _: Any) -> tuple[bool, str]:
+        name = id if since is None else _stage_replacement(draft, group, id, parsed["row"], parsed["iteration"], since)
+        return stage_checkpoint(draft, log.spec.rows, group, name, parsed["row"], parsed["iteration"], keep_last), name
 
     # A blank in the name: commits of batches are signed with the producer's id alone.
-    manifest, _ = log.commit(f"checkpoint {id}", "checkpoint", stage)
-    return next(c for c in live_checkpoints(manifest, log.spec.rows) if c.group == group and c.id == id)
+    manifest, name = log.commit(f"checkpoint {id}", "checkpoint", stage)
+    return next(c for c in live_checkpoints(manifest, log.spec.rows) if c.group == group and c.id == name)
+
+
+def _stage_replacement(draft: Draft, group: str, id: str, row: int, iteration: int, since: int) -> str:
+    """The name that a run's checkpoint gets. Those of earlier runs that it replaces are released."""
+    found = draft.checkpoints.get(group, {"live": {}, "released": []})
+    live: dict[str, Mark] = found["live"]
+    family = [name for name in live if _numbered(name, id)]
+    for name in family:
+        if (live[name].row, live[name].iteration) == (row, iteration):
+            return name  # a peer of this run was first, or an earlier run took the same path
+    used = [n for name in (*live, *found["released"]) if (n := _numbered(name, id))]
+    # What this run registered is no earlier run's: a rank that says something else is wrong, and one that comes late is told.
+    is_late = any(mark.version > since and mark.iteration > iteration for mark in live.values())
+    if not used or is_late or any(live[name].version > since for name in family):
+        return id if id in live or id in found["released"] or not family else family[-1]
+    for name in family:
+        stage_release(draft, group, name)
+    name = f"{id[:_ID_CHARS_MAX]}.run{max(used) + 1}"
+    assert_name(name, "Checkpoint id")
+    return name
+
+
+def _numbered(name: str, id: str) -> int:
+    """Which of the checkpoints of one id this is: 1 for the id itself, 0 for none of them."""
+    if name == id:
+        return 1
+    prefix, _, number = name.rpartition(".run")
+    return int(number) if prefix == id[:_ID_CHARS_MAX] and re.fullmatch(r"[1-9][0-9]{0,4}", number) else 0
 
 
 def release_checkpoint(log: Log, id: str, group: str = DEFAULT_GROUP) -> None:
     """The next reclaim may delete what only this checkpoint kept. Releasing it again is fine."""
     assert_name(id, "Checkpoint id")
     assert_name(group, "Checkpoint group")
-    log.commit(f"release {id}", "release", lambda draft, _: (stage_release(draft, group, id), None))
+    log.commit(f"release {id}", "release", lambda draft, _: (_stage_release_all(draft, group, id), None))
+
+
+def _stage_release_all(draft: Draft, group: str, id: str) -> bool:
+    """Releases what is live under an id, and under its numbers."""
+    live = draft.checkpoints.get(group, {"live": {}})["live"]
+    names = [name for name in live if _numbered(name, id)] or [id]
+    return all([stage_release(draft, group, name) for name in names])
 
 
 def live_checkpoints(manifest: Manifest, rows: int) -> list[Checkpoint]:
@@ -72,9 +114,10 @@ def live_checkpoints(manifest: Manifest, rows: int) -> list[Checkpoint]:
 def find_checkpoint(manifest: Manifest, id: Any, group: str) -> tuple[int, int]:
     """Row and iteration of a live checkpoint."""
     live = manifest.checkpoints.get(group, {"live": {}})["live"]
-    if isinstance(id, str) and id in live:
-        row, iteration, _ = live[id]
-        return row, iteration
+    family = sorted((name for name in live if isinstance(id, str) and _numbered(name, id)), key=lambda name: -_numbered(name, id))
+    if family:
+        name = id if id in live else family[0]
+        return live[name].row, live[name].iteration
     known = f"It has {', '.join(list(live)[-8:])}" if live else "The group has none"
     raise BatchWeaveError(
         "NO_CHECKPOINT",

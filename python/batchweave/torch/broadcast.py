@@ -4,11 +4,11 @@ from __future__ import annotations
 import json
 from typing import Any, Iterator, Sequence
 
-from ..consumer.consumer import Consumer, start_position
+from ..consumer.consumer import Consumer, projection_of, start_position
+from ..consumer.epochs import EpochOrder
 from ..consumer.mesh import Place
-from ..consumer.projection import Projection
 from ..consumer.reader import Slice
-from ..consumer.share import Share
+from ..consumer.share import Share, share_of
 from ..errors import BatchWeaveError, invalid
 from ..format.cursor import make_cursor
 from ..log.log import Log
@@ -49,11 +49,12 @@ class BroadcastConsumer:
         self.is_reader = dist.get_rank() == self._source
         self._finish = settings.get("finish")
         self._consumer = Consumer(log, place, start, **settings) if self.is_reader else None
-        self.projection = Projection(
-            log.spec.rows, log.spec.chunks, place.data_ranks, place.d, place.chunk_ranks, place.c,
-            settings.get("policy", "per-rank"), settings.get("layout", "contiguous"), settings.get("rows_per_rank", 1),
-        )
-        self._row, self._iteration = start_position(start, log, log.head.newest())
+        self._order: EpochOrder | None = settings.get("order")
+        self._is_ragged = settings.get("last") == "ragged"
+        shape = {name: settings[name] for name in ("policy", "layout", "rows_per_rank", "order", "last") if name in settings}
+        self.projection = projection_of(log, place, **shape)
+        place_of: tuple[int, int] = start_position(start, log, log.head.newest()) if self._order is None else self._order.position(start)
+        self._row, self._iteration = place_of
         self.reader = self._consumer.reader if self._consumer else None
         self.leftover_rows: int | None = None
 
@@ -65,16 +66,17 @@ class BroadcastConsumer:
     @property
     def cursor(self) -> dict[str, Any]:
         """Where the next share begins."""
-        return make_cursor(self._log.spec.uuid, self._row, self._iteration)
+        return make_cursor(self._log.spec.uuid, self._row, self._iteration) if self._order is None else self._order.state(self._row, self._iteration)
 
-    def __iter__(self) -> Iterator[Share]:
+    def __iter__(self) -> Iterator[Share[Any]]:
         return self
 
-    def __next__(self) -> Share:
+    def __next__(self) -> Share[Any]:
         if self.leftover_rows is not None:
             raise StopIteration
         share = self._send() if self._consumer else self._receive()  # the reader's was finished on its threads
-        self._row, self._iteration = share.next["row"], share.next["iteration"]
+        plan = self.projection.plan(self._row, self._iteration)
+        self._row, self._iteration = plan.next_row, plan.iteration + 1
         return share
 
     def close(self) -> None:
@@ -82,7 +84,7 @@ class BroadcastConsumer:
         if self._consumer:
             self._consumer.close()
 
-    def _send(self) -> Share:
+    def _send(self) -> Share[Any]:
         assert self._consumer is not None
         try:
             share = next(self._consumer)
@@ -103,7 +105,7 @@ class BroadcastConsumer:
             self._share_bytes(self._torch.frombuffer(payload, dtype=self._torch.uint8))
         return share
 
-    def _receive(self) -> Share:
+    def _receive(self) -> Share[Any]:
         kind, number, count, size = self._share_numbers(None, 4)
         if kind == _END:
             self.leftover_rows = number
@@ -125,7 +127,7 @@ class BroadcastConsumer:
         for cell, length in zip(plan.cells, lengths):
             slices.append(Slice(*cell, view[at : at + length]))
             at += length
-        share = Share(plan.iteration, slices, plan.rows, self._log.spec.uuid, plan.row, plan.next_row)
+        share = share_of(plan, slices, self._log.spec.uuid, self._order, self._is_ragged)
         if self._finish is not None:
             self._finish(share)
         return share

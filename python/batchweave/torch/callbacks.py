@@ -9,12 +9,13 @@ import json
 import os
 from typing import Any
 
-from .dataset import StreamingDataLoader, StreamingDataset
+from .dataset import StreamingDataset
+from .loader import StreamingDataLoader
 
 STATE_FILE = "batchweave.json"
 
 
-def _dataset_of(source: StreamingDataset | StreamingDataLoader) -> StreamingDataset:
+def _dataset_of(source: StreamingDataset[Any] | StreamingDataLoader[Any]) -> StreamingDataset[Any]:
     return source.dataset if isinstance(source, StreamingDataLoader) else source
 
 
@@ -35,14 +36,14 @@ def load_state(folder: str) -> dict[str, Any]:
         return found
 
 
-def transformers_callback(source: StreamingDataset | StreamingDataLoader, keep_last: int | None = None) -> Any:
+def transformers_callback(source: StreamingDataset[Any] | StreamingDataLoader[Any], keep_last: int | None = None) -> Any:
     """A transformers.TrainerCallback: saves the state in every checkpoint-N folder and registers it as `checkpoint-N`.
 
     Resume with `source.load_state_dict(load_state(folder))` and `TrainingArguments(ignore_data_skip=True)`.
     """
     from transformers import TrainerCallback
 
-    class BatchWeaveCallback(TrainerCallback):  # type: ignore[misc]
+    class BatchWeaveCallback(TrainerCallback):
         def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             _dataset_of(source).acknowledge()
 
@@ -62,7 +63,7 @@ def transformers_callback(source: StreamingDataset | StreamingDataLoader, keep_l
     return BatchWeaveCallback()
 
 
-def lightning_callback(source: StreamingDataset | StreamingDataLoader, keep_last: int | None = None) -> Any:
+def lightning_callback(source: StreamingDataset[Any] | StreamingDataLoader[Any], keep_last: int | None = None) -> Any:
     """A lightning Callback: the state travels in Lightning's own checkpoint, and is registered when the next batch shows that it was written."""
     try:
         from lightning.pytorch import Callback
