@@ -1,5 +1,5 @@
 """Epochs of a log that has ended: its rows read again and again, in the log's order or shuffled by a seed. The order is a function of the seed, the
-epoch and the rows alone, so it is the same on every mesh, and a position in it is all that a state needs. docs/design/0016.
+epoch and the rows alone, so it is the same on every mesh, and a position in it is all that a state needs. docs/design/0017.
 """
 from __future__ import annotations
 
