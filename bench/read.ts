@@ -5,7 +5,11 @@
  *
  * Bytes and requests count everything a rank does from opening the namespace on: manifests, index, footers, slices. Every share is
  * read when it is asked for, not ahead, and in turn with the bare read, whose place is known beforehand; the file system's cache is warm for both.
+ *
+ * A third row, `ahead`, is about processor time: all ranks at once in this process, with the defaults, against bare range reads of the same
+ * slices, each followed by its checksum. Both take turns.
  */
+import { mapParallel } from "../src/flow/index.js";
 import { crc32 } from "../src/format/index.js";
 import { createNamespace, openNamespace, openStore } from "../src/index.js";
 import { inBenchPlace } from "./parts/bench-place.js";
@@ -15,12 +19,14 @@ import { Report } from "./parts/report.js";
 import { median, quantile } from "./parts/statistics.js";
 
 export const summary =
-  "slices of ranks against bare range reads and whole batches [--ranks 8,32,128] [--slices 100e3,1e6] [--megabytes 256] [--store file|s3] [--folder DIR]";
+  "slices of ranks against bare range reads and whole batches [--ranks 8,32,128] [--slices 100e3,1e6] [--megabytes 256] [--steps 64] [--store file|s3] [--folder DIR]";
 
 const stepsMin = 4;
-const stepsMax = 64;
 /** Whole batches read for one row of `dense`: its amplification does not need more. */
 const denseReadsMax = 24;
+/** Rounds of `ahead`, and the reads in flight of a bare reader, for each rank. */
+const aheadRounds = 5;
+const bareReadsMax = 8;
 
 interface Place {
   readonly key: string;
@@ -50,7 +56,13 @@ interface Reading {
   readonly bareMs: number[];
 }
 
-async function write(uri: string, ranks: number, sliceBytes: number, bytesMax: number): Promise<Log> {
+async function write(
+  uri: string,
+  ranks: number,
+  sliceBytes: number,
+  limits: { readonly bytesMax: number; readonly stepsMax: number },
+): Promise<Log> {
+  const { bytesMax, stepsMax } = limits;
   const steps = Math.min(stepsMax, Math.max(stepsMin, Math.floor(bytesMax / (ranks * sliceBytes))));
   // How durable the objects are makes no difference to reading them.
   const options = { storeSettings: { durability: "process-crash" } } as const;
@@ -157,6 +169,61 @@ async function readDense(log: Log, reading: Reading): Promise<void> {
   }
 }
 
+interface Spent {
+  readonly cpuSecondsPerGb: number;
+  readonly megabytesPerSecond: number;
+}
+
+async function spentBy(bytes: number, call: () => Promise<unknown>): Promise<Spent> {
+  const cpu = process.cpuUsage();
+  const begun = performance.now();
+  await call();
+  const { user, system } = process.cpuUsage(cpu);
+  return {
+    cpuSecondsPerGb: (user + system) / bytes / 1e-3,
+    megabytesPerSecond: bytes / (performance.now() - begun) / 1e3,
+  };
+}
+
+async function readAhead(log: Log): Promise<void> {
+  const ranks = Array.from({ length: log.ranks }, (_, rank) => rank);
+  await mapParallel(ranks, log.ranks, async (rank) => {
+    const namespace = await openNamespace(log.uri);
+    let step = 0;
+    for await (const share of await namespace.consumer({ mesh: { dp: log.ranks }, rank, environment: {} }))
+      if (share.slices[0]?.bytes.length !== log.places[step++]?.[rank]?.length) throw new Error("a share is missing");
+  });
+}
+
+/** As many in flight as the ranks have together. */
+async function readBareChecked(log: Log): Promise<void> {
+  const bare = await openStore(log.uri);
+  await mapParallel(log.places.flat(), log.ranks * bareReadsMax, async (place) =>
+    check(await bare.getRange(place.key, place.offset, place.length), place),
+  );
+}
+
+/** The best of each: what other processes take away shows as processor time too, and the first rounds compile. */
+async function tellAhead(report: Report, log: Log): Promise<void> {
+  const bytes = log.steps * log.ranks * log.sliceBytes;
+  const ahead: Spent[] = [];
+  const bare: Spent[] = [];
+  for (let round = 0; round < aheadRounds; round++) {
+    ahead.push(await spentBy(bytes, () => readAhead(log)));
+    bare.push(await spentBy(bytes, () => readBareChecked(log)));
+  }
+  const least = (of: readonly Spent[]): number => Math.min(...of.map(({ cpuSecondsPerGb }) => cpuSecondsPerGb));
+  report.row({
+    mode: "ahead",
+    ranks: log.ranks,
+    sliceBytes: log.sliceBytes,
+    cpuSecondsPerGb: least(ahead),
+    bareCpuSecondsPerGb: least(bare),
+    cpuRatio: least(ahead) / least(bare),
+    megabytesPerSecond: Math.max(...ahead.map(({ megabytesPerSecond }) => megabytesPerSecond)),
+  });
+}
+
 function tell(report: Report, mode: "targeted" | "dense", log: Log, reading: Reading): void {
   report.row(
     {
@@ -177,19 +244,20 @@ function tell(report: Report, mode: "targeted" | "dense", log: Log, reading: Rea
 }
 
 export async function run(args: string[]): Promise<void> {
-  const options = readOptions(args, ["ranks", "slices", "megabytes", "folder", "store"]);
+  const options = readOptions(args, ["ranks", "slices", "megabytes", "steps", "folder", "store"]);
   const report = new Report("read", options.json);
-  const bytesMax = number(options.megabytes, 256) * 1e6;
+  const limits = { bytesMax: number(options.megabytes, 256) * 1e6, stepsMax: number(options.steps, 64) };
   for (const sliceBytes of numbers(options.slices, [100_000, 1_000_000]))
     for (const ranks of numbers(options.ranks, [8, 32, 128]))
       await inBenchPlace(options.store, options.folder, async (place) => {
-        const log = await write(place.uri("log"), ranks, sliceBytes, bytesMax);
+        const log = await write(place.uri("log"), ranks, sliceBytes, limits);
         const targeted = newReading();
         for (let rank = 0; rank < ranks; rank++) await readTargeted(log, rank, targeted);
         tell(report, "targeted", log, targeted);
         const dense = newReading();
         await readDense(log, dense);
         tell(report, "dense", log, dense);
+        await tellAhead(report, log);
       });
   report.end();
 }

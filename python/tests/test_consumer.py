@@ -15,10 +15,13 @@ import tempfile
 import threading
 import time
 import unittest
+import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from batchweave import BatchWeaveError, create_namespace, open_namespace
+from batchweave import BatchWeaveError, create_namespace, encode_safetensors, open_namespace
+from batchweave.format.tensors import Tensor
 from batchweave.namespace import Namespace
 from batchweave.store.hedging import Hedger
 from memory_store import MemoryStore, at
@@ -50,6 +53,23 @@ class Reading(unittest.TestCase):
         with self.assertRaises(BatchWeaveError) as caught:
             call()
         return caught.exception.code
+
+    def test_a_share_is_the_trainers_to_change_also_from_a_store_whose_bytes_are_read_only(self) -> None:
+        namespace = create_namespace("memory:test", rows=2, store=MemoryStore())
+        with namespace.producer("p") as p:
+            p.append([encode_safetensors({"ids": Tensor("I32", (1, 4), bytes(16))})] * 2)
+            p.append([encode_safetensors({"ids": Tensor("I32", (1, n), bytes(4 * n))}) for n in (1, 2)])
+        namespace.end_log()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # torch warns of memory that is not writable
+            for kind in (name for name in ("numpy", "torch") if find_spec(name)):
+                with namespace.consumer({"dp": 1}, 0, environment={}) as consumer:
+                    for share in (share.finish(kind, "here") for share in consumer):
+                        self.assertFalse(any(memoryview(piece.bytes).readonly for piece in share.slices))
+                        for row in share.per_row("ids"):
+                            row += 1
+                            self.assertEqual(row.min(), 1)
+                    self.assertEqual(share.per_row("ids")[0].max(), 1, "a view of the share")
 
     def test_ranks_together_see_every_row_once_on_any_mesh_and_after_any_change_of_it(self) -> None:
         namespace = filled(MemoryStore(), 12)

@@ -16,7 +16,7 @@ from batchweave.format.producer_state import ProducerState
 from batchweave.format.stored_json import load_json
 from batchweave.log import head as head_module
 from batchweave.log import log as log_module
-from batchweave.log.draft import encode_manifest
+from batchweave.log.draft import Draft, Stamp, encode_manifest
 from batchweave.log.round_trip import RoundTrip
 from batchweave.log.stage import is_spent
 from hooked_store import HookedStore
@@ -222,6 +222,18 @@ class RoundTrips(unittest.TestCase):
 
 
 class ResumePoints(unittest.TestCase):
+    def test_one_of_a_producer_in_a_sealed_table_is_found_without_opening_it(self) -> None:
+        world = World()
+        Writer(world.log, "p").write(1)
+        newest = world.log.head.jump()
+        draft = Draft(newest, Stamp("aaaaaaaaaaaa", "reclaimer", 0, 0))
+        ref = draft._seal("table", {"producers": {"p": [newest.producers["p"].stored(), {"at": 7}]}})
+        world.log.store.put(*draft.sealed[0])
+        silent = replace(newest, version=newest.version + 1, producers={}, tables=[ref])
+        world.log.store.put(manifest_key(silent.version), encode_manifest(silent))
+        log = world.open()
+        self.assertEqual([log.find_resume_point(log.head.jump(), id) for id in ("p", "q")], [{"at": 7}, None])
+
     def test_one_damaged_on_the_way_is_read_again_and_one_damaged_at_rest_is_corrupt(self) -> None:
         world = World()
         Writer(world.log, "p").write(1)

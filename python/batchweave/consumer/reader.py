@@ -234,6 +234,9 @@ def _table_key(extent: _Extent) -> str:
 def _cut(r: _Range, data: Any) -> tuple[memoryview, list[tuple[int, Any]]]:
     """The bytes of a range read, and the slices in it with their positions, each checked."""
     view = memoryview(data)
+    if view.readonly:
+        # A share is the trainer's to change, from whatever store it came; only files give memory of one's own.
+        view = memoryview(bytearray(view))
     found = []
     for at, entry in r.wanted:
         begin = entry.offset - r.offset

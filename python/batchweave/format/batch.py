@@ -223,7 +223,7 @@ def decode_slice(stored: Any, where: str, entry: SliceEntry) -> Any:
     return _decompress(stored, where, entry)
 
 
-def _decompress(stored: Any, where: str, entry: SliceEntry) -> bytes:
+def _decompress(stored: Any, where: str, entry: SliceEntry) -> bytearray:
     try:
         from compression import zstd
         failure: tuple[type[Exception], ...] = (zstd.ZstdError, EOFError)
@@ -249,7 +249,7 @@ def _decompress(stored: Any, where: str, entry: SliceEntry) -> bytes:
     return raw
 
 
-def _all_frames(zstd: Any, data: bytes, limit: int) -> bytes:
+def _all_frames(zstd: Any, data: bytes, limit: int) -> bytearray:
     """One or more frames, never more than one byte over the limit: a few bytes must not become gigabytes."""
     raw = bytearray()
     while data and len(raw) <= limit:
@@ -263,4 +263,4 @@ def _all_frames(zstd: Any, data: bytes, limit: int) -> bytes:
         with zstd.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
             raw += reader.read(limit + 1)
         data = b""
-    return bytes(raw)
+    return raw

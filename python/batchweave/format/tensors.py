@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import struct
-import warnings
 from functools import lru_cache
 from typing import Any, Mapping, NamedTuple
 
@@ -218,7 +217,7 @@ def to_numpy(tensor: Tensor) -> Any:
 
 
 def to_torch(tensor: Tensor) -> Any:
-    """A torch tensor over the same bytes. They may be read-only: clone before changing it in place."""
+    """A torch tensor over the same bytes."""
     torch, dtype = _module("torch"), torch_type(tensor.dtype)
     if len(tensor.data) == 0:
         return torch.empty(tensor.shape, dtype=dtype)
@@ -237,9 +236,6 @@ def require_package(name: str) -> None:
 def _module(name: str) -> Any:
     import importlib
 
-    if name == "torch":
-        # Once and for all: a filter for the time of a call would be seen, or taken away, by other threads.
-        warnings.filterwarnings("ignore", message="The given buffer is not writable")
     try:
         return importlib.import_module(name)
     except ImportError:
