@@ -3,7 +3,7 @@
  *
  *   node dist/examples/write.js file:///tmp/batchweave-example
  */
-import { createNamespace } from "batchweave";
+import { createNamespace, openNamespace } from "batchweave";
 
 const uri = process.argv[2] ?? "file:///tmp/batchweave-example";
 const grid = { rows: 4, chunks: 2 };
@@ -15,6 +15,13 @@ async function* tokenize({ after }: { after: unknown }): AsyncGenerator<{ slices
     const slices = Array.from({ length: grid.rows * grid.chunks }, (_, cell) => new TextEncoder().encode(text(cell)));
     yield { slices, position: batch + 1 };
   }
+}
+
+// A run that came to its end has ended the log: nothing can be appended, so there is nothing to do.
+const earlier = await openNamespace(uri).catch(() => undefined);
+if ((await earlier?.info())?.closed) {
+  console.log(`all batches are in ${uri} already`);
+  process.exit();
 }
 
 // #region readme

@@ -121,6 +121,18 @@ class OnAStub(unittest.TestCase):
                 Portal.has_length = False
                 with self.assertRaisesRegex(BatchWeaveError, said % (200, "something else")):
                     store.get("a")
+                # Whose word it is counts, not what it says; and no page is printed.
+                Portal.has_length = True
+                for status, code in ((403, "STORE_DENIED"), (407, "STORE_DENIED"), (503, "STORE_UNAVAILABLE")):
+                    Portal.status = status
+                    for call in (lambda: store.get("a"), lambda: store.put("a", b"x")):
+                        with self.assertRaisesRegex(BatchWeaveError, f"{code}.*answered {status} with an HTML page") as caught:
+                            call()
+                        self.assertNotIn("sign in", caught.exception.message)
+                Portal.status = 302
+                with self.assertRaisesRegex(BatchWeaveError, "a redirect that leads nowhere; check the endpoint and proxies"):
+                    store.get("a")
+                Portal.has_length = False
                 Portal.status = 502
                 with self.assertRaisesRegex(BatchWeaveError, said % (502, "an HTML page")):
                     store.get("a")

@@ -79,10 +79,14 @@ function listingOf(log: Log, step: number, { descriptor, origin }: BatchPlace): 
   };
 }
 
-/** The key of an extent as people find it at the place of the namespace that holds it. */
+/** A key as people find it: below the namespace's uri, not below the folder of its life. */
+export function keyInPlace(life: Parameters<typeof lifeFolder>[0], key: string): string {
+  const folder = lifeFolder(life);
+  return folder === "" ? key : `${folder}/${key}`;
+}
+
 function keyAtPlace(log: Log, { descriptor, origin }: BatchPlace, extent: number): string {
-  const folder = lifeFolder(log.spec.fork?.origins[origin ?? -1] ?? log.spec);
-  return `${folder === "" ? "" : `${folder}/`}${batchKey(descriptor, extent)}`;
+  return keyInPlace(log.spec.fork?.origins[origin ?? -1] ?? log.spec, batchKey(descriptor, extent));
 }
 
 /** Everything about the batch at a step except its slices' bytes. */

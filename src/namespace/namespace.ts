@@ -55,7 +55,7 @@ import {
 import type { CallOptions, ObjectStore } from "../store/index.js";
 import { consumerMetrics } from "./consumer-metrics.js";
 import { type CommitInfo, type InfoOptions, type NamespaceInfo, readCommit, readInfo } from "./info.js";
-import { type BatchInfo, type BatchListing, inspectBatch, listBatches, readSlice } from "./inspect.js";
+import { type BatchInfo, type BatchListing, inspectBatch, keyInPlace, listBatches, readSlice } from "./inspect.js";
 import { lagMetrics, logMetrics, reclaimMetrics } from "./lifecycle-metrics.js";
 import { producerMetrics, publisherMetrics } from "./producer-metrics.js";
 import type { StoreHealth } from "./store-metrics.js";
@@ -259,7 +259,10 @@ export class Namespace {
    */
   async reclaim(settings: ReclaimSettings = {}, options: CallOptions = {}): Promise<ReclaimReport> {
     const report = await reclaim(this.#log, settings, { signal: options.signal });
-    if (report.dryRun) return report;
+    if (report.dryRun) {
+      const { spec } = this.#log;
+      return { ...report, dead: report.dead?.map((object) => ({ ...object, key: keyInPlace(spec, object.key) })) };
+    }
     reclaimMetrics(this.#labelled.with({ role: "reclaimer" })).onRun(report);
     await this.#releaseOutlivedPins(report, options);
     return report;

@@ -52,6 +52,8 @@ test("the life of a run: train, roll back, leave bad batches out, trace, reclaim
   expect((await ns.checkpoints()).map((c) => c.id)).toEqual(["i-50", "i-40", "i-30"]);
 
   const plan = await ns.reclaim({ dryRun: true, graceMs: 0, keepVersions: 1 });
+  // Both spell a key alike: below the namespace's uri.
+  expect(plan.dead?.map((o) => o.key)).toContain((await ns.inspect(0)).keys[0]);
   const done = await ns.reclaim({ graceMs: 0, keepVersions: 1 });
   expect(done.trim).toEqual({ before: 0, after: 30 });
   expect(done.batches.objects).toBe(plan.dead?.filter((o) => o.kind === "batch").length);

@@ -37,7 +37,7 @@ async function outsideClient(): Promise<ObjectStore> {
   };
 }
 
-describeStoreConformance("simulated", async () => ({ store: await outsideClient() }));
+describeStoreConformance("simulated", async () => ({ store: await outsideClient(), hasNoLimits: true }));
 
 test("21: a store that ignores preconditions is refused, a good one is not", async () => {
   for (const ignoresPreconditions of [true, false]) {

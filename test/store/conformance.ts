@@ -12,6 +12,8 @@ export interface OpenedStore {
   readonly store: ObjectStore;
   /** Where uploads can be left behind: begins one of `key` in the store and leaves it. */
   leaveUpload?(key: string): Promise<void>;
+  /** It gives objects of any size whatever the caller can take: only the simulation may. */
+  readonly hasNoLimits?: boolean;
   /** The server says that every upload began long ago (moto). */
   readonly hasNoAges?: boolean;
   close?(): Promise<void>;
@@ -171,6 +173,18 @@ export function describeStoreConformance(name: string, open: () => Promise<Opene
         const body = noise(1000, 7);
         await store.put("range", body);
         expect(same(await store.getRange("range", start, length), body.subarray(start, start + length))).toBe(true);
+      });
+
+      test("refuse an object of more bytes than can be right, and give one of exactly as many", async (context) => {
+        if (opened.hasNoLimits) return context.skip();
+        for (const length of [10, 200_000]) {
+          const key = `limited/${length}`;
+          await store.put(key, noise(length));
+          expect(same(await store.get(key, { bytesMax: length }), noise(length))).toBe(true);
+          const refused = await store.get(key, { bytesMax: length - 1 }).catch((e: unknown) => e);
+          expect(isBatchWeaveError(refused, "LIMIT"), `${length}: ${String(refused)}`).toBe(true);
+        }
+        expect(await store.get("limited/absent", { bytesMax: 1 })).toBeUndefined();
       });
 
       test("refuse ranges that are none", async () => {

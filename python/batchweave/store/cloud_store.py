@@ -332,8 +332,17 @@ class CloudStore:
         elif answer and answer[1] in _ANSWERS:
             code, what, remedy = _ANSWERS[answer[1]]
             what, remedy = f"{what} ({answer[1]})", remedy or f"check {variables}"
+        elif _IS_HTML.search(text):
+            # Of a proxy or a portal: what it says about rights is not the store's word, and its text helps no reader.
+            status = re.search(r"status code: (\d+)", text)
+            code = "STORE_DENIED" if status and status[1] in ("401", "403", "407") else code
+            what, _, remedy = self._foreign(status[1] if status else "200", text).partition("; ")
         elif "incorrectly configured region" in text:
+            # obstore says so of every redirect that leads nowhere.
             code, what, remedy = "INVALID_ARGUMENT", "the bucket is in another region", "set AWS_REGION to the bucket's"
+            if getattr(self._backend, "config", {}).get("endpoint"):
+                what = "the endpoint answered with a redirect that leads nowhere"
+                remedy = f"check the endpoint and proxies in between; if the store has regions, {remedy}"
         elif isinstance(error, (self._e.PermissionDeniedError, self._e.UnauthenticatedError)):
             code, what = "STORE_DENIED", f"it was denied ({answer[1]})" if answer else first
             remedy = f"check {variables} and what they may do on the bucket"
@@ -348,9 +357,8 @@ class CloudStore:
             remedy = "use a store that knows conditional writes"
         elif answer:
             what = f"the store answered {answer[1]}"
-        elif _IS_HTML.search(text) or _IS_NO_STORE.search(text):
-            status = re.search(r"status code: (\d+)", text)
-            what, _, remedy = self._foreign(status[1] if status else "200", text).partition("; ")
+        elif _IS_NO_STORE.search(text):
+            what, _, remedy = self._foreign("200", text).partition("; ")
         return BatchWeaveError(code, f"Cannot {doing} {self.uri}/{key}: {what}; {remedy}.", {"key": key})
 
 

@@ -5,7 +5,7 @@
 import type { BlobDownloadResponseParsed, ContainerClient, StoragePipelineOptions } from "@azure/storage-blob";
 import type { Env } from "../../env/index.js";
 import { BatchWeaveError } from "../../errors.js";
-import { assertRange } from "../arguments.js";
+import { assertBytesMax, assertRange } from "../arguments.js";
 import { bodyBytes, bodyParts, copyBody } from "../body.js";
 import { assertBucketPrefix, splitBucketUri } from "../bucket-uri.js";
 import {
@@ -19,7 +19,15 @@ import {
   timeoutMsDefault,
 } from "../cloud/index.js";
 import { assertKey, isKey, isKeyPrefix } from "../key.js";
-import type { Body, CallOptions, CreateOutcome, ListOptions, ListPage, ObjectStore } from "../object-store.js";
+import type {
+  Body,
+  CallOptions,
+  CreateOutcome,
+  GetOptions,
+  ListOptions,
+  ListPage,
+  ObjectStore,
+} from "../object-store.js";
 import { loadPeer } from "../peer.js";
 
 /** Settings of {@link openAzureStore}; what is left out comes from the environment variables that Azure's own tools read. */
@@ -162,10 +170,14 @@ class AzureStore implements ObjectStore {
     }
   }
 
-  async get(key: string, options?: CallOptions): Promise<Uint8Array | undefined> {
+  async get(key: string, options?: GetOptions): Promise<Uint8Array | undefined> {
     assertKey(key);
     options?.signal?.throwIfAborted();
-    return this.#read(key, 0, undefined, options);
+    // One byte more than can be right is asked for, never all of a foreign object.
+    const limit = options?.bytesMax;
+    const bytes = await this.#read(key, 0, limit === undefined ? undefined : limit + 1, options);
+    if (bytes) assertBytesMax(`${this.uri}/${key}`, bytes.byteLength, limit);
+    return bytes;
   }
 
   async getRange(key: string, start: number, length: number, options?: CallOptions): Promise<Uint8Array | undefined> {

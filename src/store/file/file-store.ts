@@ -224,7 +224,10 @@ export class FileStore implements ObjectStore {
       try {
         const first = await readOnce(fd, scratch, 0, firstReadBytes, 0);
         // Objects never change, so a short read of a regular file is its end.
-        if (first < firstReadBytes) return scratch.slice(0, first);
+        if (first < firstReadBytes) {
+          assertBytesMax(`${this.#root}/${key}`, first, options?.bytesMax);
+          return scratch.slice(0, first);
+        }
         const { size } = await statFile(fd);
         assertBytesMax(`${this.#root}/${key}`, size, options?.bytesMax);
         const whole = uninitialised(size);

@@ -5,7 +5,7 @@
 import type { Readable } from "node:stream";
 import type { Bucket, File } from "@google-cloud/storage";
 import type { Env } from "../../env/index.js";
-import { assertRange } from "../arguments.js";
+import { assertBytesMax, assertRange } from "../arguments.js";
 import { bodyParts, copyBody } from "../body.js";
 import { assertBucketPrefix, splitBucketUri } from "../bucket-uri.js";
 import {
@@ -19,7 +19,15 @@ import {
   timeoutMsDefault,
 } from "../cloud/index.js";
 import { assertKey, isKeyPrefix } from "../key.js";
-import type { Body, CallOptions, CreateOutcome, ListOptions, ListPage, ObjectStore } from "../object-store.js";
+import type {
+  Body,
+  CallOptions,
+  CreateOutcome,
+  GetOptions,
+  ListOptions,
+  ListPage,
+  ObjectStore,
+} from "../object-store.js";
 import { loadPeer } from "../peer.js";
 
 /** Settings of {@link openGcsStore}. Credentials are found as Google's own tools find them (Application Default Credentials). */
@@ -133,10 +141,14 @@ class GcsStore implements ObjectStore {
     return file.metadata.generation !== undefined;
   }
 
-  async get(key: string, options?: CallOptions): Promise<Uint8Array | undefined> {
+  async get(key: string, options?: GetOptions): Promise<Uint8Array | undefined> {
     assertKey(key);
     options?.signal?.throwIfAborted();
-    return this.#read(key, 0, Number.POSITIVE_INFINITY, options);
+    // One byte more than can be right is asked for, never all of a foreign object.
+    const limit = options?.bytesMax;
+    const bytes = await this.#read(key, 0, (limit ?? Number.POSITIVE_INFINITY) + 1, options);
+    if (bytes) assertBytesMax(`${this.uri}/${key}`, bytes.byteLength, limit);
+    return bytes;
   }
 
   async getRange(key: string, start: number, length: number, options?: CallOptions): Promise<Uint8Array | undefined> {
