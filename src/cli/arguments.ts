@@ -2,6 +2,7 @@
 import { type ParseArgsConfig, parseArgs } from "node:util";
 import { BatchWeaveError } from "../index.js";
 import type { Command, OptionTable } from "./command.js";
+import { nearest } from "./nearest-word.js";
 
 /** Shorter, and the store would be asked without end. */
 const watchIntervalSecondsMin = 0.1;
@@ -13,7 +14,7 @@ const commonOptions: OptionTable = {
     value: "LEVEL",
     help: "file: only. power-loss (default), or process-crash: faster, but a power failure may lose recent writes.",
   },
-  help: { help: "Show this help." },
+  help: { help: "Show this help (-h)." },
 };
 
 /** Options of commands that run for as long as the work takes. */
@@ -22,6 +23,7 @@ const longOptions: OptionTable = {
     value: "[HOST:]PORT",
     help: "Serve Prometheus metrics (default host 127.0.0.1; 0.0.0.0: all addresses; port 0: any free one).",
   },
+  "no-pulse": { help: "Leave no hints of life beside the log." },
   otlp: { value: "URL", help: "Send metrics and spans to this OTLP endpoint (default: OTEL_EXPORTER_OTLP_ENDPOINT)." },
 };
 
@@ -58,14 +60,21 @@ export class Arguments {
     this.#name = name;
     this.#command = command;
     const options: NonNullable<ParseArgsConfig["options"]> = {};
-    for (const [option, { value }] of Object.entries(optionsOf(command)))
-      options[option] = { type: value === undefined ? "boolean" : "string" };
+    const known = optionsOf(command);
+    for (const [option, { value }] of Object.entries(known))
+      options[option] = {
+        type: value === undefined ? "boolean" : "string",
+        ...(option === "help" ? { short: "h" } : {}),
+      };
     try {
       const parsed = parseArgs({ args: [...argv], options, allowPositionals: true, strict: true });
       this.#values = parsed.values as Record<string, string | boolean | undefined>;
       this.positionals = parsed.positionals;
     } catch (error) {
-      throw invalid(`${firstSentence(error)}. See \`batchweave ${name} --help\`.`, { command: name });
+      const unknown = /^Unknown option '--([\w-]+)'/.exec(error instanceof Error ? error.message : "")?.[1];
+      const near = unknown === undefined ? undefined : nearest(unknown, Object.keys(known));
+      const meant = near === undefined ? "" : ` Did you mean --${near}?`;
+      throw invalid(`${firstSentence(error)}.${meant} See \`batchweave ${name} --help\`.`, { command: name });
     }
     if (!this.flag("help")) this.#checkPositionals();
   }

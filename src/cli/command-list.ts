@@ -16,6 +16,7 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   create: { summary: "Create a namespace", load: () => import("./commands/create.js") },
   ls: { summary: "List namespaces, or the batches of one", load: () => import("./commands/ls.js") },
   info: { summary: "Show the state of a namespace", load: () => import("./commands/info.js") },
+  top: { summary: "Show a log and everybody on it, live", load: () => import("./commands/top.js") },
   dashboard: { summary: "Show namespaces live in the browser", load: () => import("./commands/dashboard.js") },
   inspect: { summary: "Show one batch", load: () => import("./commands/inspect.js") },
   preview: { summary: "Show what a slice holds, such as tensors", load: () => import("./commands/preview.js") },

@@ -35,10 +35,14 @@ async function dispatch(argv: readonly string[], isJson: boolean): Promise<numbe
     const { invalid } = await import("./arguments.js");
     const own = Object.keys(commands).filter((one) => one.startsWith(`${name} `));
     const given = own.length > 0 && rest[0] !== undefined ? `${name} ${rest[0]}` : name;
+    const { nearest } = await import("./nearest-word.js");
+    const near = nearest(given, Object.keys(commands));
     const listed =
-      own.length > 0
-        ? `There ${own.length === 1 ? "is" : "are"} ${own.join(", ")}.`
-        : "`batchweave --help` lists them.";
+      near !== undefined
+        ? `Did you mean ${near}? \`batchweave --help\` lists all.`
+        : own.length > 0
+          ? `There ${own.length === 1 ? "is" : "are"} ${own.join(", ")}.`
+          : "`batchweave --help` lists them.";
     throw invalid(`There is no command ${JSON.stringify(given)}. ${listed}`, { command: given });
   }
   const { command } = await entry.load();

@@ -57,7 +57,12 @@ export class Stopping {
 
   /** Why the command was told to stop, if it was. */
   get stopped(): Stopped | undefined {
-    return this.signal.aborted ? (this.signal.reason as Stopped) : undefined;
+    return this.signal.reason instanceof Stopped ? this.signal.reason : undefined;
+  }
+
+  /** Ends what listens to the signal, when the command is done by itself. */
+  end(): void {
+    this.#controller.abort(new Error("done"));
   }
 
   /** Stops listening. */

@@ -41,6 +41,9 @@ const beatMsMax = 10_000;
 const stopMsMax = 500;
 /** After failures a process tries less and less often. */
 const failureMsMax = 300_000;
+/** Between two pulses of one process that do not wait for their turn, and how many processes of a fleet may at once. */
+const hurryMs = 60_000;
+const hurriesMax = 6;
 /** Pages of a thousand names that are counted. */
 const pagesMax = 16;
 
@@ -56,6 +59,10 @@ export class Pulse implements AsyncDisposable {
   readonly #loop: Promise<void>;
   #last: string | undefined;
   #failedInRow = 0;
+  #wake: (() => void) | undefined;
+  #hurriedAtMs = Number.NEGATIVE_INFINITY;
+  /** Processes that were counted last. */
+  #living = 1;
   /** Pulses that were written, and that could not be. */
   readonly counts: { written: number; failed: number } = { written: 0, failed: 0 };
 
@@ -93,8 +100,22 @@ export class Pulse implements AsyncDisposable {
     for (;;) {
       const everyMs = await this.#beat(signal);
       if (everyMs === undefined) return;
-      await this.#env.sleep(everyMs * (0.9 + 0.2 * this.#env.random()), signal);
+      const [woken, slept] = [new AbortController(), everyMs * (0.9 + 0.2 * this.#env.random())];
+      this.#wake = () => woken.abort();
+      await this.#env.sleep(slept, AbortSignal.any([signal, woken.signal])).catch(() => {});
+      signal.throwIfAborted();
     }
+  }
+
+  /**
+   * Something worth knowing has begun, such as a wait: the next pulse need not wait for its turn. Once a minute at most, and in a large fleet only a few
+   * processes, drawn by lot, are heard.
+   */
+  hurry(): void {
+    const nowMs = this.#env.monotonic();
+    if (nowMs < this.#hurriedAtMs + hurryMs) return;
+    this.#hurriedAtMs = nowMs;
+    if (this.#env.random() * this.#living < hurriesMax) this.#wake?.();
   }
 
   /** One pulse; gives the time to the next, undefined when there will be none. */
@@ -119,6 +140,7 @@ export class Pulse implements AsyncDisposable {
     const listed = await listPulses(this.#store, signal);
     const others = listed.filter((one) => one.incarnation !== this.#incarnation);
     const living = others.filter((one) => !isLatePulse(one, nowMs)).length + 1;
+    this.#living = Math.max(living, peers);
     // Its peers may not have written yet.
     const everyMs = Math.max(everyMsMin, Math.max(living, peers) * fleetMs);
     const own: PulseName = { role, name, atMs: nowMs, everyMs, incarnation: this.#incarnation };

@@ -2,6 +2,7 @@
 import { describeSummary, loadPipeline, runConstructors } from "../../plan/index.js";
 import type { Call, Command } from "../command.js";
 import { fleetOptions, handoverText, readFleetSettings } from "../fleet-options.js";
+import { LifeSigns, processName, sourceFacts, sourceWait } from "../life-signs.js";
 import { durabilityOf } from "../run.js";
 
 async function run(call: Call): Promise<undefined> {
@@ -11,9 +12,17 @@ async function run(call: Call): Promise<undefined> {
   const total = settings.steps ?? pipeline.spec.steps;
   let [made, committed, held] = [0, 0, 0];
   const show = (): void => terminal.progress("construct", committed, total, `${made} made, holding ${held} lanes`);
+  await using signs = new LifeSigns(call);
   const result = await runConstructors(pipeline, settings, {
     env,
     metrics,
+    onOpen: ({ ns, figures }) =>
+      signs.begin(ns, {
+        role: "constructor",
+        name: processName(),
+        facts: () => ({ made, committed, lanes: held, steps: total, sources: sourceFacts(figures()) }),
+        waiting: () => sourceWait(figures()),
+      }),
     signal: stopping.signal,
     storeSettings: { ...pipeline.spec.storeSettings, durability: durabilityOf(args) },
     onBatch: (_, pending) => {

@@ -15,6 +15,7 @@ import {
 } from "../../index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
+import { LifeSigns } from "../life-signs.js";
 import { formatBytes, formatMs } from "../terminal.js";
 
 async function run(call: Call): Promise<undefined> {
@@ -44,6 +45,26 @@ async function run(call: Call): Promise<undefined> {
   });
   const { rank, worldSize } = consumer.place;
   terminal.note(`rank ${rank} of ${worldSize} (${describeMesh(consumer.mesh)}) from row ${consumer.cursor.row}`);
+  await using signs = new LifeSigns(call);
+  const group = checkpoints.group ?? "default";
+  const figure = (name: string): number => call.metrics.value(name, { role: "rank" });
+  signs.begin(ns, {
+    role: "rank",
+    name: `${group.slice(0, 50)}-${rank}`,
+    peers: worldSize,
+    facts: () => ({
+      group,
+      rank,
+      worldSize,
+      iteration: consumer.cursor.iteration,
+      step: Math.floor(consumer.cursor.row / ns.grid.rows),
+      lagSteps: figure("batchweave_lag_steps"),
+      waitedMs: Math.round(1_000 * figure("batchweave_data_wait_seconds_total")),
+      waitingMs: Math.round(1_000 * figure("batchweave_data_waiting_seconds")),
+      readBytes: figure("batchweave_share_bytes_total"),
+      client: "typescript",
+    }),
+  });
   const seen = await follow(call, consumer, limit, checkpoints);
   if (checkpoints.cursorFile !== undefined) await saveCursor(checkpoints.cursorFile, consumer.cursor);
   const leftover = consumer.leftoverRows ? `; ${consumer.leftoverRows} rows were too few for one more iteration` : "";

@@ -2,6 +2,7 @@
 import { describeSources, loadPipeline, runLoaders } from "../../plan/index.js";
 import type { Call, Command } from "../command.js";
 import { fleetOptions, handoverText, readFleetSettings } from "../fleet-options.js";
+import { LifeSigns, processName, sourceFacts } from "../life-signs.js";
 import { durabilityOf } from "../run.js";
 
 async function run(call: Call): Promise<undefined> {
@@ -9,9 +10,16 @@ async function run(call: Call): Promise<undefined> {
   const pipeline = await loadPipeline(args.positionals[0] as string);
   let [blocks, held] = [0, 0];
   const show = (): void => terminal.progress("load", blocks, undefined, `holding ${held} lanes`);
+  await using signs = new LifeSigns(call);
   const result = await runLoaders(pipeline, readFleetSettings(args), {
     env,
     metrics,
+    onOpen: ({ ns, figures }) =>
+      signs.begin(ns, {
+        role: "loader",
+        name: processName(),
+        facts: () => ({ blocks, lanes: held, sources: sourceFacts(figures()) }),
+      }),
     signal: stopping.signal,
     storeSettings: { ...pipeline.spec.storeSettings, durability: durabilityOf(args) },
     onFault: ({ source, id, stage, reason }) => terminal.note(`left out: ${source} ${id} (${stage}): ${reason}`),

@@ -10,6 +10,7 @@ import {
 } from "../../index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
+import { LifeSigns } from "../life-signs.js";
 import { syntheticBatch } from "../synthetic.js";
 import { formatBytes } from "../terminal.js";
 
@@ -43,6 +44,12 @@ async function run(call: Call): Promise<undefined> {
     cadence: plan.intervalMs === undefined ? undefined : { kind: "interval", intervalMs: plan.intervalMs },
     onLagWait: (message) => terminal.note(message),
     signal: stopping.signal,
+  });
+  await using signs = new LifeSigns(call);
+  signs.begin(ns, {
+    role: "producer",
+    name: id,
+    facts: () => ({ epoch: producer.epoch, pending: producer.pendingBatches }),
   });
   const summary = files ? await appendFiles(call, producer, files) : await appendSynthetic(call, ns, producer, plan);
   const closed = args.flag("close") && !stopping.stopped;

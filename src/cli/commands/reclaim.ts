@@ -2,6 +2,7 @@
 import { BatchWeaveError, isBatchWeaveError, type ReclaimReport } from "../../index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
+import { LifeSigns } from "../life-signs.js";
 import { formatBytes, formatMs, table } from "../terminal.js";
 
 async function run(call: Call): Promise<undefined> {
@@ -28,9 +29,18 @@ async function run(call: Call): Promise<undefined> {
     else terminal.note(`reclaim failed and will be tried again: ${error instanceof Error ? error.message : error}`);
   };
   const failed = new AbortController();
+  let runs = 0;
+  await using signs = new LifeSigns(call);
+  signs.begin(ns, { role: "reclaimer", name: "reclaim", facts: () => ({ runs }) });
+  const onRun = (report: ReclaimReport): void => {
+    runs++;
+    tell(report);
+    // The one process that looks at every log for as long as it lives: it keeps the log's own metrics.
+    ns.vitals({ signal: stopping.signal }).catch(() => {});
+  };
   try {
     const signal = AbortSignal.any([stopping.signal, failed.signal]);
-    await ns.watchReclaim({ ...settings, intervalMs }, { onRun: tell, onFailure, signal });
+    await ns.watchReclaim({ ...settings, intervalMs }, { onRun, onFailure, signal });
   } catch (error) {
     if (error instanceof BatchWeaveError || !stopping.stopped) throw error;
   }

@@ -11,11 +11,13 @@ import {
   type RunSettings,
   readFleetPlan,
   runPipeline,
+  type SourceFigures,
   withFleetPlan,
 } from "../../plan/index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
 import { rehearseFleet } from "../fleet-rehearsal.js";
+import { LifeSigns, sourceFacts, sourceWait } from "../life-signs.js";
 import { rehearse } from "../rehearsal.js";
 import { durabilityOf } from "../run.js";
 
@@ -46,8 +48,25 @@ async function run(call: Call): Promise<number | undefined> {
     const faults = leftOut > 0 ? `, ${leftOut} left out` : "";
     terminal.progress(settings.id ?? "p0", committed, total, `${made} made, ${Math.round(rate)} tokens/s${faults}`);
   };
-  const result = await runPipeline(pipeline, settings, {
+  const signs = new LifeSigns(call);
+  const facts = (figures: readonly SourceFigures[]): Record<string, unknown> => ({
+    ...(settings.lanes ? { lanes: settings.lanes.slice(0, 32) } : {}),
+    ...(total === undefined ? {} : { steps: total }),
+    made,
+    committed,
+    tokens,
+    leftOut,
+    sources: sourceFacts(figures),
+  });
+  const running = runPipeline(pipeline, settings, {
     metrics,
+    onOpen: ({ ns, figures }) =>
+      signs.begin(ns, {
+        role: "producer",
+        name: settings.id ?? "p0",
+        facts: () => facts(figures()),
+        waiting: () => sourceWait(figures()),
+      }),
     signal: stopping.signal,
     storeSettings: { ...pipeline.spec.storeSettings, durability: durabilityOf(args) },
     onFault: ({ source, id, stage, reason }) => {
@@ -65,6 +84,7 @@ async function run(call: Call): Promise<number | undefined> {
       show();
     },
   });
+  const result = await running.finally(() => signs[Symbol.asyncDispose]());
   terminal.settle();
   const audit = await auditOf(call, pipeline, uri, result);
   const summary = audit?.summary ?? result.summary;
@@ -97,13 +117,14 @@ async function run(call: Call): Promise<number | undefined> {
 
 /** Audits a log that is complete, unless told not to; one that is long, or not complete, only when told to. */
 async function auditOf(
-  { args, stopping, env }: Call,
+  { args, stopping, env, terminal }: Call,
   pipeline: Pipeline,
   uri: string,
   result: { readonly closed: boolean; readonly end: number },
 ): Promise<PipelineAudit | undefined> {
   if (args.flag("no-audit") || stopping.stopped) return undefined;
   if (!args.flag("audit") && (!result.closed || result.end > auditStepsMax)) return undefined;
+  terminal.note(`auditing ${result.end} steps: every sample of the sources must be in the log once`);
   const ns = await openNamespace(uri, { signal: stopping.signal, storeSettings: pipeline.spec.storeSettings });
   return await auditPipeline(pipeline, ns, { env, signal: stopping.signal });
 }

@@ -6,6 +6,7 @@ import {
   BatchWeaveError,
   createNamespace,
   isBatchWeaveError,
+  Metrics,
   type Namespace,
   type NamespaceOptions,
   openNamespace,
@@ -20,6 +21,7 @@ import { SourceKeeper } from "../exchange/source-keeper.js";
 import { sourceLaneLog } from "../exchange/source-lanes.js";
 import { FleetHints, type Handover, type HoldOptions, type HoldOutcome, holdLanes } from "../fleet/index.js";
 import type { SourceFigures } from "../load/source-figures.js";
+import { sourceMetrics } from "../load/source-metrics.js";
 import { isExternal } from "../source/external-source.js";
 import type { ResolvedSource } from "../source/source.js";
 import { assertNeighbours } from "./lane-layout.js";
@@ -109,8 +111,10 @@ export async function runLoaders(
   );
   const done = new AbortController();
   const signal = options.signal ? AbortSignal.any([options.signal, done.signal]) : done.signal;
+  using _sources = sourceMetrics((options.metrics ?? new Metrics()).with({ role: "loader" }), () => open.figures);
   const { training } = places;
-  const watching = watchTraining(training, optionsAt(withStore(pipeline.spec, options), training), done);
+  const opened = (ns: Namespace): void => options.onOpen?.({ ns, figures: () => open.figures });
+  const watching = watchTraining(training, optionsAt(withStore(pipeline.spec, options), training), done, opened);
   try {
     const outcome = await holdLanes(env, lanes, {
       ...settings,
@@ -132,12 +136,20 @@ export async function runLoaders(
 }
 
 /** Aborts when the training log is closed: nobody needs another block. */
-async function watchTraining(uri: string, options: NamespaceOptions, done: AbortController): Promise<void> {
+async function watchTraining(
+  uri: string,
+  options: NamespaceOptions,
+  done: AbortController,
+  opened: (ns: Namespace) => void,
+): Promise<void> {
   const env = options.env ?? systemEnv;
   let ns: Namespace | undefined;
   while (!done.signal.aborted) {
     try {
-      ns ??= await openNamespace(uri, { ...options, signal: done.signal });
+      if (!ns) {
+        ns = await openNamespace(uri, { ...options, signal: done.signal });
+        opened(ns);
+      }
       if ((await ns.info({ signal: done.signal })).closed) done.abort(new Error("the training log is complete"));
     } catch (error) {
       if (done.signal.aborted) return;
@@ -181,6 +193,7 @@ export async function runConstructors(
   const { grid } = pipeline.spec.namespace;
   const opened = optionsAt(withStore(pipeline.spec, options), training);
   const ns = await createNamespace(training, { grid, order: "lanes", lanes }, opened);
+  options.onOpen?.({ ns, figures: () => open.figures });
   const report = open.report();
   const found = await ns.info({ signal: options.signal });
   const held = new Set<number>();
