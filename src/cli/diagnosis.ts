@@ -9,7 +9,7 @@ const quietTimes = 3;
 const waitShareMin = 0.1;
 
 /** A source, over all processes that tell of it. */
-export interface SourceSigns {
+interface SourceSigns {
   readonly source: string;
   readonly samples: number;
   readonly perSecond: number;
@@ -22,7 +22,7 @@ export interface SourceSigns {
 }
 
 /** A rank, by its pulse. */
-export interface RankSigns {
+interface RankSigns {
   readonly name: string;
   readonly step: number;
   readonly lagSteps: number;
