@@ -66,7 +66,7 @@ class Namespace:
         return self.log.spec.chunks
 
     def producer(self, id: str, epoch: int | None = None, **settings: Any) -> Producer:
-        """Opens a producer id, fencing whoever held it, and reads its resume point.
+        """Opens a producer id, fencing its holder, and reads its resume point.
 
         epoch: only if nobody opened it since that epoch was seen, 0 for never; otherwise FENCED.
         """

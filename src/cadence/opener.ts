@@ -1,6 +1,6 @@
 /**
- * Opening a producer. One commit when nobody is in the way. An opener that lost publishes an intent, and whoever carries next opens
- * everybody who asked, however many thousands started at once. If nobody does, one of them comes first and carries all.
+ * Opening a producer. One commit when no other committer is in the way. An opener that lost publishes an intent, and the next carrier opens
+ * everybody who asked, however many thousands started at once. If no carrier does, one of them comes first and carries all.
  */
 import { BatchWeaveError } from "../errors.js";
 import {
@@ -58,10 +58,10 @@ function openingPace(roundTripMs: number): OpeningPace {
 }
 
 /**
- * Whether an opening fences whoever holds the id. False: not when somebody else opens it at the same time. `"when-quiet"`: not when it was opened
- * or wrote within the last half a minute either and did not close, by the clocks of the writers. Nobody can see from here whether a holder lives, so this is a courtesy,
+ * Whether an opening fences the holder of the id. False: not when another process opens it at the same time. `"when-quiet"`: not when it was opened
+ * or wrote within the last half a minute either and did not close, by the clocks of the writers. Whether a holder lives cannot be seen from here, so this is a courtesy,
  * against starting the same job twice: it may refuse a holder's successor for a while, and fences a holder that has been quiet for long.
- * With an epoch: only from its holder, whom somebody has looked at before (0: nobody has held the id yet).
+ * With an epoch: only from its holder, whom the caller has looked at before (0: the id was never held).
  */
 export type Takeover = boolean | "when-quiet" | { readonly epoch: number };
 
@@ -80,7 +80,7 @@ export interface Opening {
 }
 
 /**
- * Opens a producer id: commits the next epoch with a new incarnation, fencing whoever held it, and reads the resume point as of
+ * Opens a producer id: commits the next epoch with a new incarnation, fencing its holder, and reads the resume point as of
  * the version that committed the opening. `takeover`: see {@link Takeover}.
  */
 export async function openProducer(
@@ -117,7 +117,7 @@ class Opener {
     let published: number | undefined;
     let fresh = false;
     const head = await this.#log.head.jump(options);
-    // Before others are asked to open it: a carrier takes over whoever holds the id.
+    // Before others are asked to open it: a carrier fences the holder of the id.
     await this.#assertQuiet(head, options);
     if (this.#isCrowded(head)) {
       published = await this.#publish(this.#log.head.known as Manifest, published, options);
@@ -154,7 +154,7 @@ class Opener {
 
   /** Asks to be opened, once for every epoch; returns the epoch named. */
   async #publish(manifest: Manifest, published: number | undefined, options: CallOptions): Promise<number> {
-    // Whoever may not fence is not to be opened by a carrier after somebody else came first.
+    // An opener that may not fence is not to be opened by a carrier after another came first.
     const seen = this.#takeover === true ? this.#stateIn(manifest)?.epoch : this.#before;
     const before = seen ?? this.#stateIn(manifest)?.epoch ?? this.#before ?? 0;
     if (published === before) return before;
@@ -176,7 +176,7 @@ class Opener {
     return spanMs / 4 + spreadMs(env.random(), spanMs, crowd);
   }
 
-  /** Polls the head until somebody opened this incarnation, or the time is over. */
+  /** Polls the head until a carrier opened this incarnation, or the time is over. */
   async #waitFor(waitMs: number, options: CallOptions): Promise<Manifest | undefined> {
     const { env, head } = this.#log;
     const { firstPollMs, pollMsMax } = this.#pace;
@@ -189,7 +189,7 @@ class Opener {
         await head.keep(manifest, options);
         return manifest;
       }
-      // Somebody else opened it, whom this one may not fence: the next attempt says so.
+      // Another process opened it, which this one may not fence: the next attempt says so.
       const isLate = this.#takeover !== true && (this.#stateIn(manifest)?.epoch ?? 0) !== (this.#before ?? 0);
       if (isLate || env.monotonic() >= until) return undefined;
     }
@@ -237,7 +237,7 @@ class Opener {
       stage: (draft, { own, others }) => {
         const before = draft.producers.get(id) ?? own?.state;
         this.#before ??= before?.epoch ?? 0;
-        // Before an epoch is spent on somebody who could only be told at the first batch.
+        // Before an epoch is spent on a producer that could only be told at its first batch.
         if (draft.closed && before?.incarnation !== this.#incarnation) throw closedError(draft.end);
         if (
           this.#takeover !== true &&

@@ -9,7 +9,7 @@ export interface Outbox {
   pending(): readonly Descriptor[];
   /** A verified manifest: batches that its producer state has are acknowledged. Throws FENCED when another holds the id. */
   settle(manifest: Manifest): Promise<void>;
-  /** Somebody awaits the ticket of a pending batch: it is to be acknowledged soon after it is visible. */
+  /** A caller awaits the ticket of a pending batch: it is to be acknowledged soon after it is visible. */
   isAwaited(): boolean;
   /** Uploads that fell behind the orphan cutoff must be made again under a new name. */
   expire(batches: readonly Descriptor[]): void;
@@ -18,9 +18,9 @@ export interface Outbox {
 /** Runs until aborted. Throws what the producer must die of: FENCED, CLOSED, SEQUENCE_CONFLICT, a store that fails. */
 export interface Publisher {
   run(outbox: Outbox, signal: AbortSignal): Promise<void>;
-  /** Something new is pending, or somebody waits (`urgent`): do not wait out the gap for more batches to come. */
+  /** Something new is pending, or a caller waits (`urgent`): do not wait out the gap for more batches to come. */
   nudge(urgent: boolean): void;
-  /** The producer is closed, and `run` has ended: says so, so that nobody waits for it. Never fails, and takes a few round trips at most. */
+  /** The producer is closed, and `run` has ended: says so, so that no producer waits for it. Never fails, and takes a few round trips at most. */
   leave(outbox: Outbox): Promise<void>;
 }
 
@@ -54,7 +54,7 @@ export function activeProducers(manifest: Manifest): number {
   return Math.max(1, active);
 }
 
-/** Whoever has not committed for so many rounds of the pool has left it; and how small a pool is told from a smaller one. */
+/** A producer that has not committed for so many rounds of the pool has left it; and how small a pool is told from a smaller one. */
 const poolRounds = 3;
 const poolProducersMin = 8;
 
@@ -80,7 +80,7 @@ export function poolProducers(manifest: Manifest): number {
   return Math.max(1, pool);
 }
 
-/** Whether a carrier made this version. Old logs do not say: there, whoever committed batches is taken for one. */
+/** Whether a carrier made this version. Old logs do not say: there, a version with batches is taken for a carrier's. */
 export function isCarriers({ commit, version, producers }: Manifest): boolean {
   if (commit.kind !== undefined) return commit.kind === "carrier";
   for (const { at, epoch, incarnation, resume } of producers.values()) {

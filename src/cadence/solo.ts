@@ -80,7 +80,7 @@ export class SoloPublisher implements Publisher {
     }
   }
 
-  /** One attempt: whoever loses it counts as one of the pool for a while longer. */
+  /** One attempt: a producer that loses it counts as one of the pool for a while longer. */
   async leave(outbox: Outbox): Promise<void> {
     const { env, head } = this.#log;
     if (!head.known || head.known.closed) return;

@@ -1,4 +1,4 @@
-/** Who goes first, when any one of many will do and nobody knows how many there are. */
+/** Who goes first, when any one of many will do and their number is unknown. */
 
 /**
  * A delay from 0 to `spanMs` whose density grows exponentially (by `crowd` over the span). Of n processes that draw one, the earliest comes at

@@ -1,7 +1,7 @@
 /** A flag one loop waits on and anybody raises: no wake-up is lost between checking and waiting. */
 import { type Env, onAbort } from "../env/index.js";
 
-/** A reason that costs nothing to make; nobody ever sees it. */
+/** A reason that costs nothing to make; no caller ever sees it. */
 const done = Symbol("wait is over");
 
 export class Wakeup {

@@ -38,7 +38,7 @@ export async function rehearseFleet(call: Call, path: string, pipeline: Pipeline
     const seen = compareReadings(ranks, digests, ns.grid);
     const audit = await auditPipeline(pipeline, ns, { env, signal: stopping.signal });
     const problems = await problemsOf(ns, pipeline, (steps ?? pipeline.spec.steps) === undefined, stopping.signal);
-    terminal.note("the same once more, by one process that nobody disturbs");
+    terminal.note("the same once more, by one process that no other disturbs");
     const calmUri = pathToFileURL(join(folder, "calm")).href;
     const sources = await fleet.calm(calmUri);
     const calm = await digestsOf(await openNamespace(calmUri, { signal: stopping.signal }), stopping.signal);

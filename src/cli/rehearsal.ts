@@ -102,7 +102,7 @@ class Rehearsal {
   /** Whether one producer, undisturbed, writes the same. */
   async isSame(digests: readonly string[], uri: string): Promise<boolean> {
     const { terminal, stopping } = this.#call;
-    terminal.note("the same once more, by one producer that nobody disturbs");
+    terminal.note("the same once more, by one producer that no other disturbs");
     await this.#success(this.#producer(uri, "p0", []));
     const calm = await digestsOf(await openNamespace(uri, { signal: stopping.signal }), stopping.signal);
     return calm.length === digests.length && calm.every((digest, i) => digest === digests[i]);

@@ -146,7 +146,7 @@ export class Prefetch {
   }
 
   async #change(): Promise<void> {
-    // Also before: whoever comes here after the abort would wait for a ring that is over.
+    // Also before: a pump that comes here after the abort would wait for a ring that is over.
     this.#abort.signal.throwIfAborted();
     await this.changed();
     this.#abort.signal.throwIfAborted();
@@ -169,7 +169,7 @@ export class Prefetch {
       heldBytes: 0,
       loaded: this.#load(plan, manifest, before, admit, () => slot),
     };
-    // Whoever takes the slot awaits it; until then a failure must not count as unhandled.
+    // The consumer that takes the slot awaits it; until then a failure must not count as unhandled.
     slot.loaded.catch(() => {});
     return slot;
   }

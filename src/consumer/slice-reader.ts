@@ -114,7 +114,7 @@ export class SliceReader {
   }
 
   /**
-   * Reads parts of the one slice that was prepared, without checking them: whoever knows what they must be does. A slice that is stored encoded is
+   * Reads parts of the one slice that was prepared, without checking them: the caller, which knows what they must be, does. A slice that is stored encoded is
    * read whole and cut.
    */
   async fetchParts(
@@ -158,7 +158,7 @@ export class SliceReader {
     }
     const groups = [...byExtent.values()];
     const { stride } = place.descriptor;
-    // Where the descriptor says where sealed slices are, nobody reads the table.
+    // Where the descriptor says where sealed slices are, no rank reads the table.
     const footers =
       stride === undefined
         ? await Promise.all(groups.map(({ part }) => this.#footer(place, part, options)))
@@ -181,7 +181,7 @@ export class SliceReader {
       try {
         return await cached.footer;
       } catch (error) {
-        // Somebody else's read failed, perhaps only because it was cancelled.
+        // The read of another iteration failed, perhaps only because it was cancelled.
         options.signal?.throwIfAborted();
         if (this.#footers.get(cacheKey) === cached) throw error;
       }

@@ -1,6 +1,6 @@
 /**
  * Boundary markers: `boundary/n` says that manifest versions up to `upTo` may be gone. n = 1, 2, 3…, never deleted. The last one of a
- * namespace that was deleted is above every version and says so: the chain is what stays of it, for whoever comes back from a pause.
+ * namespace that was deleted is above every version and says so: the chain is what stays of it, for a process that comes back from a pause.
  */
 import { shown } from "../errors.js";
 import { asVersion, type Version } from "./brand.js";

@@ -29,7 +29,7 @@ export function makeCursor(namespace: string, row: number, iteration: number): C
   };
 }
 
-/** Reads a cursor that somebody saved: an object or its JSON text. Does not say whether it belongs to this namespace. */
+/** Reads a saved cursor: an object or its JSON text. Does not say whether it belongs to this namespace. */
 export function parseCursor(value: unknown): Cursor {
   let cursor = value as Partial<Cursor> | null;
   if (typeof value === "string") {

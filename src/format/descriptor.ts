@@ -45,7 +45,7 @@ export function decodeDescriptor(value: unknown, where: string): Descriptor {
   const list = asList(value, where, "a descriptor");
   const origin = list[7];
   const extents = asList(list[6], where, "descriptor.extents");
-  // A step that was trimmed before its fork was made: nobody looks it up.
+  // A step that was trimmed before its fork was made: no reader looks it up.
   const isHole = extents.length === 0 && list[2] === "";
   if (extents.length > extentsMax || (extents.length === 0 && !isHole))
     corrupt(where, `a batch has ${extents.length} extents`);
@@ -77,7 +77,7 @@ export function isStride(value: unknown): value is number {
 
 function decodeExtent(value: unknown, where: string): Extent {
   if (typeof value === "object" && value !== null && !Array.isArray(value)) {
-    // Reserved by FORMAT.md for extents in objects that somebody else wrote.
+    // Reserved by FORMAT.md for extents in objects of another writer.
     throw new BatchWeaveError(
       "UNSUPPORTED_FORMAT",
       `${where} references a batch by a kind of extent this BatchWeave does not know. Install a newer version.`,

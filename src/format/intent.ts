@@ -1,5 +1,5 @@
 /**
- * Intents: hints that batches are uploaded, or that a producer wants to be opened, or has closed, so that whoever commits next can carry them.
+ * Intents: hints that batches are uploaded, or that a producer wants to be opened, or has closed, so that the next committer can carry them.
  * All of it is in the name, so one LIST finds a thousand and no GET is needed; the object itself is empty.
  *
  *   intent/<h>/<producer>-<epoch>-<seq>-<incarnation><attempt>-<base>-<extents>[_<extents>…]-<crc>
@@ -16,7 +16,7 @@ import { type Descriptor, type Extent, isStride } from "./descriptor.js";
 import { crcText } from "./json-object.js";
 import { intentPrefix, isName } from "./keys.js";
 
-/** A producer that wants to be opened by whoever commits next. */
+/** A producer that wants to be opened by the next committer. */
 export interface OpeningIntent {
   readonly producer: string;
   /** The epoch it saw: carried only while that is still so, or a late intent would fence its successor. */

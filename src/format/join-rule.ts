@@ -1,5 +1,5 @@
 /**
- * What the fields of slices are joined along (FORMAT.md 13): over the chunks of a row, over rows. Whoever makes the slices writes it into
+ * What the fields of slices are joined along (FORMAT.md 13): over the chunks of a row, over rows. The maker of the slices writes it into
  * their metadata. A reader never guesses an axis. Pure.
  */
 import { BatchWeaveError, shown } from "../errors.js";

@@ -1,4 +1,4 @@
-/** Reading JSON that somebody else wrote: strict UTF-8, no byte order mark, and no name twice in one object. */
+/** Reading JSON of any writer: strict UTF-8, no byte order mark, and no name twice in one object. */
 
 // A byte order mark is kept, and then it is not JSON.
 const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });

@@ -67,7 +67,7 @@ export interface ManifestSettings {
 }
 
 /**
- * What a version was made for. Committers pace themselves by it, and nothing else depends on it. `carrier`: batches, by somebody who commits everybody's
+ * What a version was made for. Committers pace themselves by it, and nothing else depends on it. `carrier`: batches, by a producer that commits everybody's
  * and goes on doing so; `own`: batches of one producer that commits for itself; `leave`: the last of a carrier that closed.
  */
 export type CommitKind =
@@ -98,7 +98,7 @@ export interface Manifest {
   /** `[trim, end)` is promised to readers. */
   readonly steps: { readonly trim: Step; readonly end: Step };
   readonly closed: boolean;
-  /** True in the last version of a deleted namespace: whoever finds it stops. */
+  /** True in the last version of a deleted namespace: a process that finds it stops. */
   readonly deleted?: true | undefined;
   readonly index: readonly IndexLevel[];
   readonly tail: Run;
@@ -116,7 +116,7 @@ export interface Manifest {
   readonly orphanCutoff: Version;
   /** A hint: number of a boundary marker that existed. */
   readonly boundaryHint: number;
-  /** Fields that this version does not know, kept by whoever rewrites state. */
+  /** Fields that this version does not know, kept by every writer of state. */
   readonly rest: Readonly<Record<string, unknown>>;
 }
 

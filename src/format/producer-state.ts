@@ -33,7 +33,7 @@ export interface ProducerState {
   readonly rest?: readonly unknown[] | undefined;
 }
 
-/** Whether the producer's holder closed it. Whoever opens it again is another epoch, which has not. */
+/** Whether the producer's holder closed it. The next holder is another epoch, which has not. */
 export function hasLeft(state: ProducerState): boolean {
   return state.left === state.epoch;
 }

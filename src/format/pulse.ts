@@ -10,7 +10,7 @@ import { asInteger, asRecord, asText, corrupt } from "./shape.js";
 export const pulsePrefix = "pulse/";
 /** Bytes of a pulse at most, its ending included. */
 export const pulseBytesMax = 4_096;
-/** Whoever has been silent for so long is gone, however large the fleet: its pulses may be deleted. */
+/** A process that has been silent for so long is gone, however large the fleet: its pulses may be deleted. */
 const goneMs = 3_600_000;
 
 /** What the name of a pulse says. */
@@ -65,7 +65,7 @@ export function isLatePulse({ atMs, everyMs }: PulseName, nowMs: number): boolea
   return nowMs - atMs > 2 * everyMs + 10_000;
 }
 
-/** Silent for so long that nobody misses it. */
+/** Silent for so long that it is not missed. */
 export function isGonePulse({ atMs, everyMs }: PulseName, nowMs: number): boolean {
   return nowMs - atMs > 3 * everyMs + goneMs;
 }

@@ -1,4 +1,4 @@
-/** Reading values whose shape somebody else wrote: every mismatch is CORRUPT and names the object and the field. */
+/** Reading values of any writer: every mismatch is CORRUPT and names the object and the field. */
 import { BatchWeaveError } from "../errors.js";
 import { isName } from "./keys.js";
 
@@ -69,7 +69,7 @@ export function asTuple(value: unknown, length: number, where: string, field: st
 /** Levels of nesting in what is kept without being understood: writing it again is recursive, reading it is not. */
 const unknownDepthMax = 64;
 
-/** A value that this version does not know and that whoever rewrites state keeps. */
+/** A value that this version does not know and that every writer of state keeps. */
 export function asUnknown<T>(value: T, where: string): T {
   let level: unknown[] = [value];
   for (let depth = 0; level.length > 0; depth++) {
@@ -79,7 +79,7 @@ export function asUnknown<T>(value: T, where: string): T {
   return value;
 }
 
-/** The fields of `record` that this version does not know; whoever rewrites state keeps them. */
+/** The fields of `record` that this version does not know; every writer of state keeps them. */
 export function unknownFields(
   record: Record<string, unknown>,
   known: ReadonlySet<string>,

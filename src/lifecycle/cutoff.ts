@@ -28,7 +28,7 @@ export async function chooseCutoff(
   if (high <= low) return asVersion(low);
   const isOld = async (version: number): Promise<boolean> => {
     const manifest = version === head.version ? head : await log.head.read(asVersion(version), options);
-    // Somebody deleted it meanwhile, so it was old enough for them; the committed cutoff shows that.
+    // Another reclaimer deleted it meanwhile, so it was old enough; the committed cutoff shows that.
     return manifest === undefined || manifest.commit.time <= before;
   };
   if (await isOld(high)) return asVersion(high);

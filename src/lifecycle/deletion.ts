@@ -1,12 +1,12 @@
 /**
- * Deleting a namespace, so that nobody who still has it open can do harm or be deceived, however long it was stopped:
+ * Deleting a namespace, so that no process that still has it open can do harm or be deceived, however long it was stopped:
  *
- *   1. a version that says so       (it takes the next name, so whoever commits learns it by losing)
+ *   1. a version that says so       (it takes the next name, so a committer learns it by losing)
  *   2. the last boundary marker     (above every version: from here on no name of this life means anything, not even one made again)
  *   3. the objects, in the folder of this life alone
  *   4. `namespace.json`
  *
- * The boundary chain stays for good. It is what a look reads, so it costs nobody a request, and it is all that a process which wakes up
+ * The boundary chain stays for good. It is what a look reads, so it costs no request, and it is all that a process which wakes up
  * years later needs. A crash between any two steps leaves a namespace that answers DELETED and that can be deleted again.
  */
 import type { Env } from "../env/index.js";
@@ -59,7 +59,7 @@ export async function commitDeletion(log: Log, force: boolean, options: CallOpti
       { signal: options.signal, fresh: true },
     );
   } catch (error) {
-    // That is what it says once it is in, whoever committed it.
+    // That is what it says once it is in, from this process or another.
     if (!isBatchWeaveError(error, "DELETED")) throw error;
   }
 }
@@ -91,7 +91,7 @@ export async function isEnded(life: Life, options: CallOptions = {}): Promise<bo
   }
 }
 
-/** The chain from its newest listed marker on; undefined when that is the last one. Nobody has a manifest any more that hints at it. */
+/** The chain from its newest listed marker on; undefined when that is the last one. No manifest is left that hints at it. */
 async function newestMarker({ place, spec }: Life, options: CallOptions): Promise<BoundaryChain | undefined> {
   const store = lifeStore(place, spec);
   const chain = new BoundaryChain(store, spec.uuid);
@@ -122,7 +122,7 @@ export async function removeObjects({ place, spec }: Life, options: CallOptions 
       hashFolders.map((folder) => `${folder}none`),
       options,
     );
-  // Nobody would look for these later. Without the right to list them a lifecycle rule of the bucket must do.
+  // No run would look for these later. Without the right to list them a lifecycle rule of the bucket must do.
   await store.abortUploads?.(batchPrefix, 0, options).catch((error) => {
     if (!isBatchWeaveError(error, "STORE_DENIED")) throw error;
   });
@@ -145,7 +145,7 @@ export async function removeBelow(store: ObjectStore, prefix: string, options: C
 
 /**
  * Removes `namespace.json` if it is still this life's. No store of ours deletes under a condition: a process that is stopped between the
- * two requests, while another one finishes the deletion and somebody makes a namespace here, removes the new one's. Whoever commits there
+ * two requests, while another one finishes the deletion and a user makes a namespace here, removes the new one's. A producer that commits there
  * puts it back (`log/presence.ts`); none of its data is touched.
  */
 export async function removeNamespaceObject({ place, spec }: Life, options: CallOptions = {}): Promise<number> {

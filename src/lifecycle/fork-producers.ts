@@ -53,7 +53,7 @@ export async function producersAt(
   const last = isLanes
     ? await lastOfLanes(log, manifest, at, known, options)
     : await lastBatches(log, manifest, at, known, options);
-  // Whoever has no batch of its own below `at` stands where this namespace, a fork itself, began.
+  // A producer without a batch of its own below `at` stands where this namespace, a fork itself, began.
   const inherited = [...last.values()].includes(undefined) ? await inheritedProducers(log, options) : undefined;
   const states = new Map<string, SilentProducer>();
   await inParallel(known, readsInFlightMax, async ([id, current]) => {

@@ -38,7 +38,7 @@ export interface ForkSettings {
 /** What a fork is made of. */
 interface ForkParts {
   readonly parent: { readonly log: Log; readonly uri: string };
-  /** Empty: whoever calls has checked that. */
+  /** Empty: the caller has checked that. */
   readonly target: { readonly store: ObjectStore; readonly uri: string };
   readonly env: Env;
   readonly openLog: OpenLog;
@@ -76,7 +76,7 @@ export async function forkLog(parts: ForkParts, settings: ForkSettings = {}): Pr
   try {
     await confirmPins(spec, openLog, { signal });
   } catch (error) {
-    // Somebody took the pins away before the fork existed: it must not be used. Anything else heals when the fork is opened.
+    // A reclaimer took the pins away before the fork existed: it must not be used. Anything else heals when the fork is opened.
     if (isBatchWeaveError(error, "RECLAIMED")) {
       await endLife({ place: target.store, spec }, env, { signal });
       await removeNamespaceObject({ place: target.store, spec }, { signal });
@@ -235,7 +235,7 @@ async function readTail(
   return { start: plan.tailStart, batches };
 }
 
-/** Stands where the parent had trimmed already: a step below the fork's trim, which nobody can read. */
+/** Stands where the parent had trimmed already: a step below the fork's trim, which no rank can read. */
 const trimmedDescriptor = {
   producer: "trimmed",
   epoch: 0,

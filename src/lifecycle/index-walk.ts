@@ -40,7 +40,7 @@ interface IndexObject {
 
 /**
  * Every index object that covers steps of the range, parents before children. Throws when one is missing or the sealed part of the
- * range is not covered: whoever decides what may be deleted must know all of it.
+ * range is not covered: the reclaimer must know all of it.
  */
 export async function indexObjects(log: Log, range: StepRange, options?: CallOptions): Promise<IndexObject[]> {
   const to = Math.min(range.to, range.tree.tail.start);

@@ -79,7 +79,7 @@ export async function commitUnpin(log: Log, fork: string, unconfirmed: boolean, 
 
 /**
  * Makes sure that a fork's pins stand, in every ancestor, and confirms those that are not yet: after creating a fork, and whenever one is
- * opened, since whoever created it may have died in between. Three requests per ancestor.
+ * opened, since its creator may have died in between. Three requests per ancestor.
  */
 export async function confirmPins(spec: NamespaceSpec, openLog: OpenLog, options?: CallOptions): Promise<void> {
   for (const { uri, uuid } of spec.fork?.origins ?? []) {
@@ -89,7 +89,7 @@ export async function confirmPins(spec: NamespaceSpec, openLog: OpenLog, options
     try {
       if ((await commitConfirmation(log, spec.uuid, options)) === "gone") throw pinGone(spec.uuid, uri);
     } catch (error) {
-      // Whoever may only read relies on the pin as it is: nobody removes it while the fork stands.
+      // A reader without the right to write relies on the pin as it is: no process removes it while the fork stands.
       if (!pin || !isBatchWeaveError(error, "STORE_DENIED")) throw error;
     }
   }

@@ -108,7 +108,7 @@ export async function reclaimSince(
   }
 }
 
-/** STORE_FULL, from somebody who was asked to make room. */
+/** STORE_FULL, from a reclaimer that was asked to make room. */
 function noRoom(log: Log, cause: BatchWeaveError): BatchWeaveError {
   return new BatchWeaveError(
     "STORE_FULL",
@@ -214,7 +214,7 @@ async function sweepAll(sweep: Sweep, tally: Tally): Promise<void> {
   }
 }
 
-/** The hint fits: nobody else trimmed, unpinned or swept differently in between. */
+/** The hint fits: no other reclaimer trimmed, unpinned or swept differently in between. */
 function isNext(earlier: SweptBefore, base: Manifest, manifest: Manifest): boolean {
   return (
     earlier.trim === base.steps.trim &&
@@ -228,7 +228,7 @@ function lastReleased(manifest: Manifest): Version {
   return asVersion(Math.max(0, manifest.orphanCutoff - 1));
 }
 
-/** Commits trim and cutoff, and drops tables that hold nobody's state any more. */
+/** Commits trim and cutoff, and drops tables that hold no producer's state any more. */
 async function commitRelease(log: Log, wanted: Version, signal: AbortSignal | undefined): Promise<Manifest> {
   const { manifest } = await log.commit<readonly NodeRef[], undefined>(
     {
@@ -303,7 +303,7 @@ async function boundaryLag(
   return { lagVersions: head.version - boundary, lagMs: Math.max(0, log.env.now() - time) };
 }
 
-/** Beyond both of these somebody should look whether a reclaimer runs. */
+/** Beyond both of these an operator should look whether a reclaimer runs. */
 const lagVersionsWarned = 10_000;
 const lagMsWarned = 6 * 3_600_000;
 

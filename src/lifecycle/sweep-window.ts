@@ -32,7 +32,7 @@ const newlyTrimmedMax = 65_536;
 /**
  * Deletes the batches that this trim released, by name: their descriptors are in the index of the version before. They need not be older
  * than the cutoff. The cutoff protects uploads that are not committed yet, and a listing cannot tell those from others; these were
- * committed, at a step that is gone, so their producer's state is past them and nobody can stage them again. So storage follows the
+ * committed, at a step that is gone, so their producer's state is past them and no producer can stage them again. So storage follows the
  * checkpoints and not the grace. With a hint also those that were kept for a resume point and are not any more. Returns what is still kept.
  */
 export async function sweepNewlyTrimmed(

@@ -21,7 +21,7 @@ import type { LiveSet } from "./live-set.js";
 export type DeadReason =
   /** A batch whose producer has gone past its seq: below the trim, or an upload that another one of the same batch replaced. */
   | "trimmed"
-  /** A batch that nobody committed and nobody can any more. */
+  /** A batch that was not committed and cannot be any more. */
   | "orphan"
   /** An index object or table that nothing live references. */
   | "unreferenced"
@@ -31,7 +31,7 @@ export type DeadReason =
   | "spent"
   /** An intent whose name means nothing here. */
   | "unreadable"
-  /** Parts of an upload that was never completed, of a batch that nobody can commit any more. */
+  /** Parts of an upload that was never completed, of a batch that cannot be committed any more. */
   | "unfinished";
 
 /** An object that may be deleted. */
@@ -86,7 +86,7 @@ export async function sweepBatches(sweep: Sweep): Promise<void> {
   });
 }
 
-/** Without it there is no candidate that the run before did not see; what somebody leaves below it later is found by the next full run. */
+/** Without it there is no candidate that the run before did not see; what a late writer leaves below it is found by the next full run. */
 function isCutoffNew(sweep: Sweep): boolean {
   return sweep.fromBase < sweep.cutoff;
 }
@@ -104,7 +104,7 @@ async function takeBatches(sweep: Sweep, objects: readonly ListedObject[]): Prom
 
 /**
  * Parts of uploads that were never completed. The rule is that of batch objects, and it needs no clock: a key whose base is below the cutoff
- * cannot be staged any more, whoever is still sending parts of it. A producer that is cut off so uploads again under a new name, as after any
+ * cannot be staged any more, even while parts of it are still being sent. A producer that is cut off so uploads again under a new name, as after any
  * upload that expired. A store without the right to list uploads is no reason to stop: nothing but storage depends on it.
  */
 export async function sweepUploads(sweep: Sweep): Promise<void> {

@@ -11,7 +11,7 @@ export interface DeadCount {
 /** What went, by kind. */
 export interface DeadCounts {
   readonly batches: DeadCount;
-  /** Uploads that were begun and never completed; nobody says how large they were. */
+  /** Uploads that were begun and never completed; no store says how large they were. */
   readonly uploads: DeadCount;
   readonly index: DeadCount;
   readonly manifests: DeadCount;

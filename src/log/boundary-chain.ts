@@ -64,8 +64,8 @@ export class BoundaryChain {
   }
 
   /**
-   * Ends the chain: from here on every name of this life means nothing, whoever makes it again. Returns when the chain shows its last
-   * marker, whoever wrote it.
+   * Ends the chain: from here on every name of this life means nothing, even when a late writer makes it again. Returns when the chain shows its last
+   * marker, written by this process or another.
    */
   async end(env: Env, options?: CallOptions): Promise<void> {
     for (let delayMs = 50; ; delayMs = Math.min(2 * delayMs, 5_000)) {
@@ -88,7 +88,7 @@ export class BoundaryChain {
   }
 
   /**
-   * Announces that versions up to `upTo` may be deleted. Returns when the chain shows at least that, whoever wrote it; only then may
+   * Announces that versions up to `upTo` may be deleted. Returns when the chain shows at least that, from this process or another; only then may
    * anything be deleted. `head` is a verified version, which stays.
    */
   async announce(upTo: Version, head: Version, env: Env, options?: CallOptions): Promise<Version> {

@@ -38,7 +38,7 @@ export interface CommitOptions extends CallOptions {
   /** Read the head before staging. False: start from the newest manifest known, which may lose once more but saves two requests. */
   fresh?: boolean | undefined;
   /**
-   * Stage on this version, which this process created itself and nobody has vouched for yet. Together with `vouchLater` a
+   * Stage on this version, which this process created itself and has not vouched for yet. Together with `vouchLater` a
    * process that commits again and again needs one look for a whole chain of its own versions: if the newest of them is above the
    * boundary, its name never existed before, so the one below it was the head when it was created, and so on down the chain.
    */
@@ -162,7 +162,7 @@ export class Committer {
   }
 
   /**
-   * THE COMMIT POINT. Whoever creates `manifest/N` first decides what version N is. A crash before leaves orphans, a crash
+   * THE COMMIT POINT. The first creator of `manifest/N` decides what version N is. A crash before leaves orphans, a crash
    * after leaves a committed batch whose producer will learn of it from producer state.
    */
   async #publish(next: Manifest, signal: AbortSignal | undefined): Promise<"mine" | "other" | "gone"> {

@@ -111,7 +111,7 @@ export class Head {
 
   /**
    * Walks on, version by version, until one is `enough`, there is no next, or `versionsMax` were read; one look vouches for the last. Cheaper than a
-   * jump for whoever is a version or two behind, above all where listing shows every manifest that there is.
+   * jump for a reader that is a version or two behind, above all where listing shows every manifest that there is.
    */
   async walk(enough: (manifest: Manifest) => boolean, versionsMax: number, options?: CallOptions): Promise<Manifest> {
     const from = await this.newest(options);
@@ -167,7 +167,7 @@ export class Head {
   }
 
   /**
-   * Resolves when a verified manifest survives power loss. Whoever created it may not have synced its name yet, or may have died before:
+   * Resolves when a verified manifest survives power loss. Its creator may not have synced its name yet, or may have died before:
    * nothing is acknowledged on one that can still vanish.
    */
   async keep(manifest: Manifest, options?: CallOptions): Promise<void> {

@@ -36,7 +36,7 @@ export interface Intents {
   readonly keys: ReadonlyMap<string, Intent>;
   /** Keys that say nothing to us: damaged, or left by a namespace that was here before. Reclaim deletes them. */
   readonly unreadable: readonly string[];
-  /** They do not fit on one page: whoever lists again soon should list the shards at once. */
+  /** They do not fit on one page: a carrier that lists again soon should list the shards at once. */
   readonly many: boolean;
 }
 
@@ -129,7 +129,7 @@ export async function publishIntents(
   return unnamed.length === 0;
 }
 
-/** Says that a producer's holder closed it, for whoever commits next to write down. */
+/** Says that a producer's holder closed it, for the next committer to write down. */
 export async function publishLeaving(
   store: ObjectStore,
   namespace: string,
@@ -158,7 +158,7 @@ export function stageIntents(
 function stageOpeningIntent(draft: Draft, opening: OpeningIntent, silent: ReadonlyMap<string, SilentFinding>): boolean {
   const inline = draft.producers.get(opening.producer);
   const found = inline ? undefined : silent.get(opening.producer);
-  // State may be in a table nobody looked into: then only the opener itself, which looks, may open.
+  // State may be in a table that this committer did not look into: then only the opener itself, which looks, may open.
   if (!inline && !found && draft.tables.length > 0) return false;
   const before = inline?.epoch ?? found?.state.epoch ?? 0;
   if (before !== opening.before || draft.closed) return false;

@@ -1,6 +1,6 @@
 /**
  * Whether `namespace.json` is still there and still this namespace's. Nothing depends on it: the chain tells everybody that a namespace was
- * deleted. It is for two things that no chain tells: a folder that somebody removed by hand, and a deleter of an earlier life that was
+ * deleted. It is for two things that no chain tells: a folder that was removed by hand, and a deleter of an earlier life that was
  * stopped right before its last request, and has now removed the `namespace.json` of this one.
  */
 import type { Env } from "../env/index.js";
@@ -54,7 +54,7 @@ export class Presence {
 
   /**
    * It is gone, and a deletion removes it last, long after the chain has ended: so if the chain goes on and the newest version known, or a later one, is there,
-   * nobody deleted this life. False: somebody did, by hand.
+   * this life was not deleted. False: it was, by hand.
    */
   async #restore(options?: CallOptions): Promise<boolean> {
     if (this.#spec.format === 1) return false;
@@ -64,7 +64,7 @@ export class Presence {
     const { objects } = await life.list(manifestPrefix, { ...options, startAfter, limit: 1 });
     await this.#head.boundary.look(options);
     if (objects.length === 0) return false;
-    // Whatever the answer was: it is asked again later. Somebody without the right to write it leaves it to others.
+    // Whatever the answer was: it is asked again later. A process without the right to write it leaves it to others.
     await this.#place.create(namespaceKey, encodeNamespace(this.#spec), options).catch((error) => {
       if (!isBatchWeaveError(error, "STORE_DENIED")) throw error;
     });

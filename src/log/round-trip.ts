@@ -5,10 +5,10 @@ const defaultMs = 100;
 /** One that took long says little about the next: it counts for less. */
 const fasterWeight = 0.5;
 const slowerWeight = 0.1;
-/** A write costs about so many times a read where nobody has written yet. */
+/** A write costs about so many times a read where this process has not written yet. */
 const writesPerRead = 1.5;
 
-/** A moving measure. Asked for at any time; fed by whoever reads and writes small objects anyway. */
+/** A moving measure. Asked for at any time; fed by all code that reads and writes small objects anyway. */
 export class RoundTrip {
   #ms = defaultMs;
   #isMeasured = false;

@@ -1,6 +1,6 @@
 /**
  * Silent producers. State is never forgotten, but the manifest must stay small: producers that have not committed for
- * long move, in somebody's commit, to a sealed table together with a copy of their resume point.
+ * long move, in any producer's commit, to a sealed table together with a copy of their resume point.
  */
 import { isBatchWeaveError } from "../errors.js";
 import { encodeTable, type Manifest, type NodeRef, type ProducerState, type SilentProducer } from "../format/index.js";
@@ -11,7 +11,7 @@ import type { SilentFinding } from "./stage.js";
 export interface SilencePolicy {
   /** A producer is silent when this many versions passed since its last commit. */
   readonly silentVersions: number;
-  /** Nobody is moved while the manifest holds fewer producers. */
+  /** No producer is moved while the manifest holds fewer producers. */
   readonly inlineProducersMin: number;
   /** So many are moved at a time at least, since each move is a table. Default 16. */
   readonly movedMin?: number | undefined;

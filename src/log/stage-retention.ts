@@ -17,7 +17,7 @@ const pinsMax = 256;
 
 /**
  * Raises the trim to the lowest live checkpoint of the very state being committed; it never falls and never passes the end.
- * Without any live checkpoint it stays: nobody said what may go.
+ * Without any live checkpoint it stays: no rank has said what may go.
  */
 export function stageTrim(draft: Draft, rows: number): void {
   let lowest = Number.POSITIVE_INFINITY;
@@ -68,7 +68,7 @@ export function stagePinCopy(draft: Draft, holder: string, root: NodeRef, pin: O
   return true;
 }
 
-/** Says that the fork exists. "gone": somebody removed the pin first, and the fork must not be used. */
+/** Says that the fork exists. "gone": the pin was removed first, and the fork must not be used. */
 export function stageConfirmation(draft: Draft, fork: string): "done" | "staged" | "gone" {
   const pin = draft.pins.get(fork);
   if (!pin) return "gone";

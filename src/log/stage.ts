@@ -134,7 +134,7 @@ class Sequence {
 function stageBatch(draft: Draft, spec: NamespaceSpec, state: Sequence, batch: Descriptor): BatchVerdict {
   if (batch.seq < state.seq) {
     assertSameContent(state.finish(), batch);
-    // It was committed and waited, and whoever closed the log dropped it: its step will never be.
+    // It was committed and waited, and closing the log dropped it: its step will never be.
     if (wasDropped(draft, spec, batch)) throw closedError(draft.end);
     return "in";
   }
@@ -147,7 +147,7 @@ function stageBatch(draft: Draft, spec: NamespaceSpec, state: Sequence, batch: D
   }
   // Nothing is concluded about a closed log before "in" was ruled out: the batch may have made it.
   if (draft.closed) throw closedError(draft.end);
-  // Whoever computes what may be deleted relies on this: below the cutoff nothing can become live any more.
+  // The reclaimer relies on this: below the cutoff nothing can become live any more.
   if (batch.base < draft.base.orphanCutoff) return "expired";
   const step = stepOf(draft, spec, batch);
   if (step >= draft.end + aheadMax(spec)) return "ahead";
@@ -278,7 +278,7 @@ export function stageOpening(
   return false;
 }
 
-/** The holder closed its producer and carries for nobody any more. False: it is written down already, or another holds the id. */
+/** The holder closed its producer and carries no more. False: it is written down already, or another holds the id. */
 export function stageLeaving(draft: Draft, holder: Holder): boolean {
   const state = draft.producers.get(holder.producer);
   if (!state || !holds(state, holder) || hasLeft(state)) return false;

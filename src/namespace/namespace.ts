@@ -176,7 +176,7 @@ export class Namespace {
     return await this.#log.peek(id, options);
   }
 
-  /** Opens a producer id, fencing whoever held it, and reads its resume point. */
+  /** Opens a producer id, fencing its holder, and reads its resume point. */
   async producer(options: ProducerOptions): Promise<Producer> {
     const { id, takeover, cadence, lag, onLagWait, signal, ...settings } = options;
     assertName(id, "Producer id");

@@ -20,7 +20,7 @@ import { Upload } from "./upload.js";
 export interface ProducerSettings {
   /**
    * Bytes accepted and not yet committed at most; `append` waits beyond. Default 256 MiB: a quarter of a second at 1 GB/s, about what it takes on a
-   * busy disk until a batch is committed. Whoever writes as fast wants more.
+   * busy disk until a batch is committed. A producer that writes as fast wants more.
    */
   readonly bufferedBytesMax?: number | undefined;
   /** Batches accepted and not yet committed at most. Default 1,024. */
@@ -51,7 +51,7 @@ export interface Ticket {
   readonly seq: number;
   /**
    * Resolves when the batch is in the log. Rejects when it is not known to be: open again to find out. Asking for it makes the producer look for
-   * the batch soon after its commit is expected, which costs two or three requests; one whose tickets nobody asks for looks at leisure.
+   * the batch soon after its commit is expected, which costs two or three requests; one whose tickets are not awaited looks at leisure.
    */
   readonly committed: Promise<{ readonly seq: number; readonly version: number }>;
 }
@@ -114,7 +114,7 @@ export class Producer implements AsyncDisposable {
   #nextSeq: number;
   #bufferedBytes = 0;
   #uploading = 0;
-  /** Batches whose tickets somebody asked for. */
+  /** Batches whose tickets are awaited. */
   #awaited = 0;
   #queue: Entry[] = [];
   #failure: { error: unknown; reported: boolean } | undefined;
@@ -161,7 +161,7 @@ export class Producer implements AsyncDisposable {
   /**
    * Accepts one batch; awaiting it is backpressure. Slices in row-major order; an async iterable is uploaded as it comes, extent
    * by extent, and need not fit into memory. The buffers must not be changed until the ticket is committed: the producer fails
-   * when it finds one filled again before its upload was over, and whoever reads bytes that it did not find gets CORRUPT. Streamed slices are copied as they come.
+   * when it finds one filled again before its upload was over, and a rank that reads bytes that it did not find gets CORRUPT. Streamed slices are copied as they come.
    */
   async append(slices: BatchSlices, options: AppendOptions = {}): Promise<Ticket> {
     this.#throwIfDone();
@@ -235,7 +235,7 @@ export class Producer implements AsyncDisposable {
     const committed = new Promise<{ seq: number; version: number }>((resolve, reject) => {
       settle = { resolve, reject };
     });
-    // Nobody has to look at a ticket; flush and append throw the failure too.
+    // No caller has to look at a ticket; flush and append throw the failure too.
     committed.catch(() => {});
     const entry: Entry = {
       upload,
@@ -296,7 +296,7 @@ export class Producer implements AsyncDisposable {
   async #roomFor(bytes: number, signal: AbortSignal | undefined): Promise<void> {
     await this.#passGate(signal);
     const { bufferedBytesMax, bufferedBatchesMax, uploadsInFlightMax } = this.#settings;
-    // Whoever waits for room must not wait for a cadence that waits for more batches; while there are enough to upload, nothing stands still.
+    // A caller that waits for room must not wait for a cadence that waits for more batches; while there are enough to upload, nothing stands still.
     const hurry = (): boolean => this.#queue.length < uploadsInFlightMax;
     this.#hurries.add(hurry);
     try {
@@ -357,19 +357,19 @@ export class Producer implements AsyncDisposable {
     this.#nudge();
   }
 
-  /** Checksums keep the process busy: whoever appends many batches at once must not keep the uploads before them waiting. */
+  /** Checksums keep the process busy: a caller that appends many batches at once must not keep the uploads before them waiting. */
   async #letOthers(): Promise<void> {
     if (this.#busyMs < busyMsMax) return;
     this.#busyMs = 0;
     await this.#log.env.sleep(0);
   }
 
-  /** Something is pending, or somebody waits. Asked again after every upload and acknowledgement: it may be time to hurry only then. */
+  /** Something is pending, or a caller waits. Asked again after every upload and acknowledgement: it may be time to hurry only then. */
   #nudge(): void {
     this.#publisher.nudge([...this.#hurries].some((hurry) => hurry()));
   }
 
-  /** Somebody asks for a ticket. */
+  /** A caller awaits a ticket. */
   #beAwaited(seq: number, entry: Entry): void {
     if (entry.isAwaited || !this.#entries.has(seq)) return;
     entry.isAwaited = true;

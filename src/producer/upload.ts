@@ -74,7 +74,7 @@ export class Upload {
 
   /**
    * A buffer that was filled again before its upload was over may have been stored half old, half new: such a batch is not committed. What the
-   * fingerprint misses does not match its checksum, and is refused by whoever reads it.
+   * fingerprint misses does not match its checksum, and is refused by its readers.
    */
   #assertUnchanged(): void {
     const changed = this.#held.findIndex((slice) => fingerprint(slice.bytes) !== slice.fingerprint);

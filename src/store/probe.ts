@@ -146,7 +146,7 @@ async function createOnExisting({ store, folder, options }: Probe): Promise<stri
   const key = `${folder}existing`;
   const first = text("first");
   const created = await store.create(key, first, options);
-  check(created !== "exists", "a key nobody had written was said to exist");
+  check(created !== "exists", "a key that no client had written was said to exist");
   const second = await store.create(key, text("second"), options);
   const stored = await store.get(key, options);
   check(second !== "created", "a second create of the same key was told it created it");
@@ -157,7 +157,7 @@ async function createOnExisting({ store, folder, options }: Probe): Promise<stri
 async function readAfterWrite({ store, folder, options }: Probe): Promise<string> {
   for (let i = 0; i < 8; i++) {
     const key = `${folder}fresh-${i}`;
-    check((await store.get(key, options)) === undefined, "a key nobody had written was found");
+    check((await store.get(key, options)) === undefined, "a key that no client had written was found");
     await store.put(key, text(`body ${i}`), options);
     check(isSame(await store.get(key, options), text(`body ${i}`)), "a read right after a write did not see it");
     const page = await store.list(key, options);

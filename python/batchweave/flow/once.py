@@ -32,7 +32,7 @@ class Once(Generic[T]):
                 self._size -= self._values.popitem(last=False)[1][1]
 
     def get(self, key: str, load: Callable[[], tuple[T, int]]) -> T:
-        """The value of a key; `load` gives it and its size. A failure is raised to whoever loaded; the others try themselves."""
+        """The value of a key; `load` gives it and its size. A failure is raised to the thread that loaded; the others try themselves."""
         while True:
             with self._lock:
                 if (found := self._values.get(key)) is not None:
@@ -43,7 +43,7 @@ class Once(Generic[T]):
                     turn.acquire()
                     break
             with turn:
-                pass  # whoever loads it has it now, or failed: look again
+                pass  # the thread that loads it has it now, or failed: look again
         try:
             value, size = load()
             self._put(key, value, size)

@@ -25,7 +25,7 @@ def make_cursor(namespace: str, row: int, iteration: int) -> dict[str, Any]:
 
 
 def parse_cursor(value: Any) -> dict[str, Any]:
-    """Reads a cursor that somebody saved: a dict or its JSON text. Does not say whether it belongs to this namespace."""
+    """Reads a saved cursor: a dict or its JSON text. Does not say whether it belongs to this namespace."""
     cursor = value
     if isinstance(value, (str, bytes)):
         try:

@@ -1,6 +1,6 @@
 """What the fields of slices are joined along (FORMAT.md 13): over the chunks of a row, over rows.
 
-Whoever makes the slices writes it into their metadata. A reader never guesses an axis.
+The maker of the slices writes it into their metadata. A reader never guesses an axis.
 """
 from __future__ import annotations
 

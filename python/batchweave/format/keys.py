@@ -83,7 +83,7 @@ def batch_key(d: Descriptor, extent: int) -> str:
 
 
 class OpeningIntent(NamedTuple):
-    """A producer that wants to be opened by whoever commits next, if its epoch is still `before`."""
+    """A producer that wants to be opened by the next committer, if its epoch is still `before`."""
 
     producer: str
     before: int

@@ -119,7 +119,7 @@ def wrong_namespace(where: str, found: str, expected: str) -> BatchWeaveError:
     )
 
 
-# Reading values whose shape somebody else wrote: every mismatch is CORRUPT and names the object and the field.
+# Reading values of any writer: every mismatch is CORRUPT and names the object and the field.
 
 
 def as_integer(value: Any, where: str, field: str) -> int:

@@ -1,4 +1,4 @@
-"""Pins: what a fork holds in its ancestors (FORMAT.md 17). Whoever opens a fork makes sure of them."""
+"""Pins: what a fork holds in its ancestors (FORMAT.md 17). Opening a fork makes sure of them."""
 from __future__ import annotations
 
 from typing import Any, Callable
@@ -34,7 +34,7 @@ def _confirm(fork: str, log: Log, uri: str) -> None:
     try:
         _, is_held = log.commit("confirm fork", "pin", stage)
     except BatchWeaveError as error:
-        # Whoever may only read relies on the pin as it is: nobody removes it while the fork stands.
+        # A reader without the right to write relies on the pin as it is: no process removes it while the fork stands.
         if pin is None or not is_error(error, "STORE_DENIED"):
             raise
         return

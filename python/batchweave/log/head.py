@@ -171,7 +171,7 @@ class Head:
     def walk(self, is_enough: Callable[[Manifest], bool], versions_max: int) -> Manifest:
         """Walks on until a version is enough, there is no next, or so many were read; one look vouches for the last.
 
-        Cheaper than a jump for whoever is a version or two behind, above all where listing shows every manifest there is.
+        Cheaper than a jump for a reader that is a version or two behind, above all where listing shows every manifest there is.
         """
         base = self.newest()
         begun = time.monotonic()
@@ -205,7 +205,7 @@ class Head:
         return True
 
     def keep(self, manifest: Manifest) -> None:
-        """Returns when a verified manifest survives power loss. Whoever created it may not have synced its name yet, or may have died
+        """Returns when a verified manifest survives power loss. Its creator may not have synced its name yet, or may have died
         before: nothing is acknowledged on one that can still vanish."""
         if manifest.version <= self._kept:
             return

@@ -169,7 +169,7 @@ class Log:
                 raise deleted(self.place.uri, self.spec.uuid)
         else:
             # A deletion removes it long after the chain has ended. If the chain goes on, and the log is there, a deleter of an
-            # earlier life that was stopped for long took it; whoever commits in TypeScript puts it back.
+            # earlier life that was stopped for long took it; a committer in TypeScript puts it back.
             known = self.head.known
             after = manifest_key(max(0, known.version - 1)) if known else ""
             is_there = bool(self.store.list(MANIFEST_PREFIX, after, 1)[0])
@@ -179,7 +179,7 @@ class Log:
         self._seen_at = now
 
     def _publish(self, following: Manifest) -> str:
-        """THE COMMIT POINT: whoever creates manifest/N first decides what version N is. Gives mine, other or gone.
+        """THE COMMIT POINT: the first creator of manifest/N decides what version N is. Gives mine, other or gone.
 
         A crash before leaves orphans; a crash after leaves a committed batch whose producer learns of it from producer state.
         """
@@ -268,7 +268,7 @@ class Log:
     # Producers.
 
     def open_producer(self, producer: str, epoch: int | None = None) -> Opening:
-        """Commits the next epoch with a new incarnation, fencing whoever held the id, and reads the resume point.
+        """Commits the next epoch with a new incarnation, fencing the id's holder, and reads the resume point.
 
         epoch: refused with FENCED unless this is the last one, 0 for an id that was never opened. Of several that saw the same, one opens it.
         """
@@ -293,7 +293,7 @@ class Log:
         raise AssertionError
 
     def _open(self, producer: str, incarnation: str, epoch: int | None = None) -> Manifest:
-        """One commit when nobody is in the way; who loses twice publishes an intent, and whoever commits next opens it."""
+        """One commit when no other committer is in the way; an opener that loses twice publishes an intent, and the next committer opens it."""
         published: int | None = None
         wait = 0.4
         for round_number in range(_OPEN_ROUNDS_MAX):

@@ -8,12 +8,12 @@ _DEFAULT_S = 0.1
 # One that took long says little about the next: it counts for less.
 _FASTER_WEIGHT = 0.5
 _SLOWER_WEIGHT = 0.1
-#: A write costs about so many times a read, where nobody has written yet.
+#: A write costs about so many times a read, where this process has not written yet.
 _WRITES_PER_READ = 1.5
 
 
 class RoundTrip:
-    """A moving measure, fed by whoever reads and writes small objects anyway."""
+    """A moving measure, fed by all code that reads and writes small objects anyway."""
 
     def __init__(self) -> None:
         self.seconds = _DEFAULT_S

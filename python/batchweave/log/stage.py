@@ -44,7 +44,7 @@ def holds(state: ProducerState | None, epoch: int, incarnation: str) -> bool:
 
 
 def fenced(holder: Holder, state: ProducerState | None) -> BatchWeaveError:
-    """FENCED: somebody newer holds the producer id. Says nothing about pending batches."""
+    """FENCED: a newer process holds the producer id. Says nothing about pending batches."""
     found = state.epoch if state else "unknown"
     return BatchWeaveError(
         "FENCED",
@@ -86,7 +86,7 @@ def _stage_batch(draft: Draft, spec: NamespaceSpec, batch: Descriptor) -> str:
     state = draft.producers[batch.producer]
     if batch.seq < state.seq:
         _assert_same_content(state, batch)
-        # It was committed and waited, and whoever closed the log dropped it: its step will never be.
+        # It was committed and waited, and closing the log dropped it: its step will never be.
         if batch.seq >= seq_in_log(spec, draft, batch.producer, state.seq):
             raise closed(draft.end)
         return "in"
@@ -195,7 +195,7 @@ def stage_opening(draft: Draft, producer: str, incarnation: str, silent: SilentF
 
 
 def stage_leaving(draft: Draft, holder: Holder) -> bool:
-    """The holder closed its producer, and carries for nobody any more. False: it is written down already, or another holds the id."""
+    """The holder closed its producer, and carries no more. False: it is written down already, or another holds the id."""
     state = draft.producers.get(holder.producer)
     if state is None or not holds(state, holder.epoch, holder.incarnation) or state.has_left:
         return False
@@ -244,7 +244,7 @@ def _stage_opening_intent(draft: Draft, opening: OpeningIntent, found: SilentFin
     inline = draft.producers.get(opening.producer)
     if inline:
         found = None
-    # State may be in a table nobody looked into: then only the opener itself, which looks, may open.
+    # State may be in a table that this committer did not look into: then only the opener itself, which looks, may open.
     elif found is None and draft.tables:
         return False
     before = inline or (found.state if found else None)

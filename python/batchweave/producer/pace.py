@@ -17,7 +17,7 @@ class Pace(NamedTuple):
     urgent_announce: float
     #: How long a carrier has for a published batch before its owner takes over.
     patience: float
-    #: How long a follower that nobody waits for lets its oldest batch go unconfirmed.
+    #: How long a follower whose tickets are not awaited lets its oldest batch go unconfirmed.
     confirm: float
     #: Shortest time between two looks of a follower that somebody waits for.
     look: float
@@ -55,7 +55,7 @@ def pace_of(round_trip: float) -> Pace:
     )
 
 
-#: A fifth of the time nobody commits: what openings and checkpoints get in by.
+#: A fifth of the time the carrier does not commit: what openings and checkpoints get in by.
 _PACE_FACTOR = 1.25
 
 
@@ -70,7 +70,7 @@ class CycleTime:
         self._tau += weight * (cycle - self._tau)
 
     def interval(self, pace: Pace, alone: bool, idle_cycles: int) -> float:
-        """From the beginning of one cycle to the next: never so short that nobody else gets in between."""
+        """From the beginning of one cycle to the next: never so short that no other committer gets in between."""
         busy = pace.alone_interval if alone else max(pace.interval_min, _PACE_FACTOR * self._tau, pace.interval_max)
         if idle_cycles == 0:
             return busy

@@ -142,7 +142,7 @@ class Producer:
             while self._entries and (
                 self._buffered_bytes + size > self._buffered_bytes_max or len(self._entries) >= self._buffered_batches_max
             ):
-                # Whoever waits for room must not wait for a cadence that waits for more batches.
+                # A caller that waits for room must not wait for a cadence that waits for more batches.
                 self._publisher.is_urgent = True
                 self._changed.notify_all()
                 self._changed.wait(1.0)

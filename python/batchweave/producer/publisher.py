@@ -16,7 +16,7 @@ from .pace import CarrierRhythm, CycleTime, Pace, pace_of, spread
 
 # Each look in vain makes the next one later, up to half the patience.
 _LOOK_GROWTH = 1.5
-#: How many times longer a follower waits while it sees that somebody carries.
+#: How many times longer a follower waits while it sees a carrier at work.
 _BUSY_PATIENCE = 6
 #: Who is likely to be that many versions behind, at most, reads them one by one; everybody else lists.
 _WALKED_VERSIONS_MAX = 3
@@ -41,7 +41,7 @@ class Outbox(Protocol):
         """All that was accepted is pending."""
 
     def is_awaited(self) -> bool:
-        """Somebody waits for the ticket of a pending batch."""
+        """A caller waits for the ticket of a pending batch."""
 
     def settle(self, manifest: Manifest) -> None:
         """A verified manifest: batches that its producer state has are acknowledged."""
@@ -55,13 +55,13 @@ def _name(batch: Descriptor) -> tuple[int, int]:
 
 
 class Publisher:
-    """Whoever commits goes on committing, for everybody (the carrier); all others announce their batches and look (followers)."""
+    """The producer that commits goes on committing, for all (the carrier); all others announce their batches and look (followers)."""
 
     def __init__(self, log: Log, holder: Holder, outbox: Outbox) -> None:
         self._log = log
         self._holder = holder
         self._outbox = outbox
-        #: Somebody waits for a commit now. Set with the outbox's lock held.
+        #: A caller waits for a commit now. Set with the outbox's lock held.
         self.is_urgent = False
         self.is_carrying = False
         self._announced: dict[tuple[int, int], float] = {}
@@ -85,7 +85,7 @@ class Publisher:
                 self._follow()
 
     def leave(self) -> None:
-        """The producer is closed, and `run` has ended: says so, so that nobody waits for it. Never fails, nor takes long."""
+        """The producer is closed, and `run` has ended: says so, so that no producer waits for it. Never fails, nor takes long."""
         said = threading.Thread(target=self._say_farewell, name=f"batchweave-leave-{self._holder.producer}", daemon=True)
         said.start()
         said.join(timeout=self._pace().farewell)
@@ -100,7 +100,7 @@ class Publisher:
                 if log.attempt_batches(self._holder, [], intents, fresh=False, kind="leave").outcome in ("committed", "nothing"):
                     return
             log.store.put(leaving_intent_key(log.spec.uuid, LeavingIntent(*self._holder)), b"")
-        except Exception:  # noqa: BLE001: a courtesy; nobody must fail because of it
+        except Exception:  # noqa: BLE001: a courtesy; no caller must fail because of it
             pass
 
     def _pace(self) -> Pace:
@@ -203,7 +203,7 @@ class Publisher:
             if known is None or manifest.version > known.version:
                 self._carrier_seen_at = self._looked_at
             self._rhythm.see(manifest.version, manifest.commit["time"] / 1e3)
-        # Below the cutoff nobody stages anything any more: all of these must be uploaded again, whoever carries.
+        # Below the cutoff no carrier stages anything any more: all of these must be uploaded again.
         expired = [batch for batch in left if batch.base < manifest.orphan_cutoff]
         if expired:
             outbox.expire(expired)
@@ -228,11 +228,11 @@ class Publisher:
         return manifest.is_carriers and abs(time.time() - manifest.commit["time"] / 1e3) < 2 * pace.patience
 
     def _must_commit(self, oldest: Descriptor, seen: Manifest, now: float, pace: Pace, is_awaited: bool) -> bool:
-        """Not carried although there was time for it: nobody carries, or this batch cannot be carried, and its owner commits."""
+        """Not carried although there was time for it: there is no carrier, or this batch cannot be carried, and its owner commits."""
         announced_at = self._announced.get(_name(oldest))
         if announced_at is None:
             return False
-        # The carrier said that it is gone, and nobody came after it.
+        # The carrier said that it is gone, and no carrier came after it.
         if seen.commit.get("kind") == "leave":
             return True
         is_carried = self._looked_at - self._carrier_seen_at < pace.patience and self._is_recent(seen, pace)
@@ -299,7 +299,7 @@ class Publisher:
             pending = outbox.pending()
             if not pending or pending[-1].seq <= last:
                 return False
-            # Somebody waits for room, or for all of it: a commit for every upload would only slow the uploads down.
+            # A caller waits for room, or for all of it: a commit for every upload would only slow the uploads down.
             is_due = outbox.is_all_uploaded() or time.monotonic() - begun > pace.interval_min
             return is_idle or (self.is_urgent and is_due)
 

@@ -16,7 +16,7 @@ export class Carrier {
   readonly #urgency: Urgency;
   readonly #observer: PublisherObserver;
   readonly #rate = new CycleRate();
-  /** The newest of this carrier's own versions that nobody has vouched for yet. */
+  /** The newest of this carrier's own versions that it has not vouched for yet. */
   #chain: Manifest | undefined;
   #vouchedAtMs = 0;
   /** Batches committed since intents were removed. */
@@ -82,7 +82,7 @@ export class Carrier {
       this.#rate.learn(carried + staged, env.monotonic() - begun, env.monotonic());
       this.#idleCycles = 0;
     } else if (attempt.outcome === "nothing") {
-      // What is in already, carried by somebody else or committed before an answer was lost, is acknowledged here. A version of an
+      // What is in already, carried by another producer or committed before an answer was lost, is acknowledged here. A version of an
       // own chain is not verified yet; vouching for it comes below.
       if (this.#chain === undefined) await outbox.settle(attempt.manifest);
       this.#idleCycles++;
@@ -139,7 +139,7 @@ export class Carrier {
     this.#sweep(spent, signal);
   }
 
-  /** Beside the commits: nobody waits for it, and what fails is found in the next LIST. */
+  /** Beside the commits: no commit waits for it, and what fails is found in the next LIST. */
   #sweep(spent: readonly string[], signal: AbortSignal): void {
     if (this.#isSweeping) return;
     this.#isSweeping = true;
@@ -158,7 +158,7 @@ export class Carrier {
     // Alone and idle there is nothing to list: sleep until the next batch comes.
     const waitMs =
       isAlone && this.isIdle && !isPending ? Number.POSITIVE_INFINITY : begunMs + intervalMs - env.monotonic();
-    // Somebody may be waiting for batches that are still being uploaded: their upload will wake this.
+    // A caller may be waiting for batches that are still being uploaded: their upload will wake this.
     const hurry = this.#urgency.isUrgent && !this.isIdle && isPending;
     if (waitMs > 0 && !hurry) await this.#urgency.wait(env, waitMs, signal);
     else signal.throwIfAborted();

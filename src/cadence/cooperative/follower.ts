@@ -8,7 +8,7 @@ import type { Urgency } from "./urgency.js";
 
 /** Each look in vain makes the next one later, up to half the patience. */
 const lookGrowth = 1.5;
-/** How many times longer a follower waits while it sees that somebody carries. */
+/** How many times longer a follower waits while it sees a carrier at work. */
 const busyPatience = 6;
 /** Who is likely to be that many versions behind, at most, reads them one by one; everybody else lists. */
 const walkedVersionsMax = 3;
@@ -20,9 +20,9 @@ export class Follower {
   readonly #announced = new Map<Descriptor, number>();
   #announcedAtMs = Number.NEGATIVE_INFINITY;
   readonly #rhythm = new CarrierRhythm();
-  /** When this follower takes over, unless its next look shows that somebody else did. */
+  /** When this follower takes over, unless its next look shows that another follower did. */
   #takeOverAtMs: number | undefined;
-  /** When a look last showed that somebody carries. */
+  /** When a look last showed a carrier at work. */
   #carrierSeenAtMs = Number.NEGATIVE_INFINITY;
   #lookedAtMs = Number.NEGATIVE_INFINITY;
   /** Those who wait at leisure must not look at the same time: 0.5 to 1.5, drawn for every look; 0: not drawn yet. */
@@ -37,7 +37,7 @@ export class Follower {
     this.#urgency = urgency;
   }
 
-  /** Nobody else is there: nothing to announce, nobody to wait for. */
+  /** No other producer is there: nothing to announce, no carrier to wait for. */
   get isAlone(): boolean {
     const { known } = this.#log.head;
     return known !== undefined && activeProducers(known) === 1;
@@ -109,7 +109,7 @@ export class Follower {
     return Math.min(takeOverAtMs, lookAtMs) - now;
   }
 
-  /** Somebody waits: soon after the carrier's commit is expected, and again soon if that was in vain. */
+  /** A ticket is awaited: soon after the carrier's commit is expected, and again soon if that was in vain. */
   #awaitedLookAtMs(announcedAtMs: number, pace: Pace): number {
     const { env, roundTrip } = this.#log;
     const growth = lookGrowth ** Math.min(this.#looksInVain, 10);
@@ -122,9 +122,9 @@ export class Follower {
     return Math.max(expectedAtMs, againAtMs);
   }
 
-  /** Nobody waits: when it is time to let go of the bytes; a follower that has not seen a carrier for long looks sooner. */
+  /** No ticket is awaited: when it is time to let go of the bytes; a follower that has not seen a carrier for long looks sooner. */
   #leisurelyLookAtMs(announcedAtMs: number, pace: Pace): number {
-    // A dead carrier is noticed by whoever looks next: in small pools, where few look, everybody looks more often.
+    // A dead carrier is noticed by the follower that looks next: in small pools, where few look, each looks more often.
     const others = Math.max(1, poolProducers(this.#log.head.known as Manifest) - 1);
     const confirmMs = Math.min(pace.confirmMs, others ** 2 * pace.smallPoolConfirmMs);
     if (this.#jitter === 0) this.#jitter = 0.5 + this.#log.env.random();
@@ -152,7 +152,7 @@ export class Follower {
       if (manifest.version > before) this.#carrierSeenAtMs = this.#lookedAtMs;
       this.#rhythm.see(manifest.version, manifest.commit.time);
     }
-    // Below the cutoff nobody stages anything any more: all of these must be uploaded again, whoever carries.
+    // Below the cutoff no carrier stages anything any more: all of these must be uploaded again.
     const expired = left.filter((batch) => batch.base < manifest.orphanCutoff);
     if (expired.length > 0) outbox.expire(expired);
     const isDue = oldest !== undefined && this.#mustCommit(oldest, manifest, begun, pace, isAwaited);
@@ -176,15 +176,15 @@ export class Follower {
   }
 
   /**
-   * Not carried although there was time for it: nobody carries, or this batch cannot be carried, and its owner commits. While somebody
+   * Not carried although there was time for it: there is no carrier, or this batch cannot be carried, and its owner commits. While a producer
    * does carry, being late is no reason to compete: that would make everybody later.
    */
   #mustCommit(oldest: Descriptor, seen: Manifest, nowMs: number, pace: Pace, isAwaited: boolean): boolean {
     const announcedAtMs = this.#announced.get(oldest);
     if (announcedAtMs === undefined) return false;
-    // The carrier said that it is gone, and nobody came after it.
+    // The carrier said that it is gone, and no carrier came after it.
     if (seen.commit.kind === "leave") return true;
-    // A follower that somebody waits for looks more often than a busy carrier commits.
+    // A follower whose tickets are awaited looks more often than a busy carrier commits.
     const isCarried = this.#lookedAtMs - this.#carrierSeenAtMs < pace.patienceMs && this.#isRecent(seen, pace);
     const factor = isCarried ? busyPatience : isAwaited ? 0.5 : 1;
     return nowMs - announcedAtMs >= factor * pace.patienceMs;

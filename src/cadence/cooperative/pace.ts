@@ -5,16 +5,16 @@
 
 /** All waits, in ms. */
 export interface Pace {
-  /** Batches that come faster than this share intents; and those that somebody waits for. */
+  /** Batches that come faster than this share intents; and those whose tickets are awaited. */
   readonly announceMs: number;
   readonly urgentAnnounceMs: number;
   /** How long a carrier has for a published batch before its owner takes over. */
   readonly patienceMs: number;
-  /** How long a follower that nobody waits for lets its oldest batch go unconfirmed. */
+  /** How long a follower whose tickets are not awaited lets its oldest batch go unconfirmed. */
   readonly confirmMs: number;
-  /** The same where the others are few, times the square of their number: about 10 s on S3 until somebody notices that the carrier died. */
+  /** The same where the others are few, times the square of their number: about 10 s on S3 until a follower notices that the carrier died. */
   readonly smallPoolConfirmMs: number;
-  /** Shortest time between two looks of a follower that somebody waits for. */
+  /** Shortest time between two looks of a follower whose tickets are awaited. */
   readonly lookMs: number;
   /** The window of a commit, roughly: over so long for each doubling of their number followers spread before they take over. */
   readonly windowMs: number;
@@ -64,7 +64,7 @@ export function paceOf(roundTripMs: number): Pace {
 const requestBudget = 0.29;
 /** LIST and PUT every cycle, a look and a delete now and then. */
 const requestsPerCycle = 2.3;
-/** A fifth of the time nobody commits: what openings and checkpoints get in by. */
+/** A fifth of the time the carrier does not commit: what openings and checkpoints get in by. */
 const paceFactor = 1.25;
 /** Weight of the newest cycle in the moving averages. One that took long says little about the next: its time counts for less. */
 const alpha = 0.2;
@@ -86,7 +86,7 @@ export class CycleRate {
     this.#batchesPerMs = (1 - alpha) * this.#batchesPerMs + (alpha * batches) / intervalMs;
   }
 
-  /** From the beginning of one cycle to the next: as short as the budget allows, and never so short that nobody else gets in between. */
+  /** From the beginning of one cycle to the next: as short as the budget allows, and never so short that no other committer gets in between. */
   intervalMs(pace: Pace, alone: boolean, idleCycles: number): number {
     const budgetMs = requestsPerCycle / (requestBudget * this.#batchesPerMs);
     const busyMs = alone

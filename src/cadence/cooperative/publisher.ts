@@ -58,13 +58,13 @@ export class CooperativePublisher implements Publisher {
     const stop = new AbortController();
     const limit = env.sleep(paceOf(this.#log.roundTrip.ms).farewellMs, stop.signal).catch(() => {});
     const farewell = async (): Promise<void> => {
-      // Where the last to commit has left, too, nobody would carry what is said here.
+      // Where the last to commit has left, too, no carrier would carry what is said here.
       if (this.#role === "carrier" || this.#follower.isAlone || head.known?.commit.kind === "leave") {
         if (await this.#carrier.leave(outbox, stop.signal)) return;
       }
       await publishLeaving(store, spec.uuid, outbox.holder, { signal: stop.signal });
     };
-    // A courtesy: nobody must wait for it, or fail because of it.
+    // A courtesy: no caller must wait for it, or fail because of it.
     await Promise.race([farewell().catch(() => {}), limit]);
     stop.abort(over);
   }

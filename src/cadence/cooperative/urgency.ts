@@ -6,7 +6,7 @@ export class Urgency {
   readonly #wakeup = new Wakeup();
   #isUrgent = false;
 
-  /** Somebody waits for a commit now. */
+  /** A caller waits for a commit now. */
   get isUrgent(): boolean {
     return this.#isUrgent;
   }
@@ -17,7 +17,7 @@ export class Urgency {
   }
 
   /**
-   * A nudge hurries one commit or look. Whoever still waits when something was acknowledged nudges again; if it lasted longer, a
+   * A nudge hurries one commit or look. A caller that still waits when something was acknowledged nudges again; if it lasted longer, a
    * producer whose buffer is always full would commit without a pause.
    */
   take(): boolean {

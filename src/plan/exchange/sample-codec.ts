@@ -37,7 +37,7 @@ export function decodeSample(bytes: Uint8Array, where: string, features?: Prepar
     if (tensor?.dtype !== dtype)
       throw new BatchWeaveError(
         "CORRUPT",
-        `${where} has no ${name} of ${dtype}. Whoever wrote this source log must write what FORMAT.md (13) says.`,
+        `${where} has no ${name} of ${dtype}. The pipeline that writes this source log must write what FORMAT.md (13) says.`,
         { name },
       );
     return tensorValues(tensor) as unknown as T;
