@@ -1,5 +1,5 @@
 # Needs Node 20.19 or newer, make and python3; everything else is installed by npm from the lock file.
-.PHONY: build test test-stores verify demo bench sim chaos clean
+.PHONY: build test test-stores verify demo bench sim chaos docs clean
 
 # Reinstalled when the lock file is newer. The build is a step of its own, so install scripts are not run here.
 installed := node_modules/.installed
@@ -36,5 +36,14 @@ sim: $(installed)
 chaos: $(installed)
 	@npm run -s chaos -- $(ARGS)
 
+# The documentation site in dist/site: guides, reference of both languages, search. A dead link fails it. Its tools are installed in docs/site alone.
+site := docs/site/node_modules/.installed
+$(site): docs/site/package-lock.json
+	cd docs/site && npm ci --ignore-scripts
+	@touch $@
+
+docs: $(installed) $(site)
+	@node docs/site/build.mjs
+
 clean:
-	rm -rf dist node_modules
+	rm -rf dist node_modules docs/site/node_modules

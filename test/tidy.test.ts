@@ -431,8 +431,10 @@ describe("package", () => {
     expect(targets).toEqual(publicDoors);
   });
 
-  test("the lock file holds every platform's variant of what it locks", () => {
-    const { packages } = JSON.parse(readText("package-lock.json")) as {
+  const locks = ["package-lock.json", "docs/site/package-lock.json"];
+
+  test.each(locks)("%s holds every platform's variant of what it locks", (path) => {
+    const { packages } = JSON.parse(readText(path)) as {
       packages: Record<string, { optionalDependencies?: Record<string, string> }>;
     };
     const missing = Object.entries(packages).flatMap(([path, { optionalDependencies = {} }]) =>
@@ -443,8 +445,8 @@ describe("package", () => {
     expect(missing).toEqual([]);
   });
 
-  test("neither the lock file nor the npm settings name a place to download from", () => {
-    const lock = JSON.parse(readText("package-lock.json"));
+  test.each(locks)("neither %s nor the npm settings name a place to download from", (path) => {
+    const lock = JSON.parse(readText(path));
     const resolved = Object.entries<{ resolved?: string }>(lock.packages).filter(([, entry]) => entry.resolved);
     expect(resolved).toEqual([]);
     expect(readText(".npmrc")).not.toMatch(/registry=|:\/\/|^\/\//m);

@@ -1,6 +1,6 @@
 /**
- * Property: the session in docs/guide/lifecycle.md works as it stands there: produce, consume with checkpoints, roll back, ask what a step held,
- * fork with a skip, reclaim, verify. Method: every `sh` block of the page is run, unchanged and in order, by one shell with the built command on
+ * Property: the sessions in docs/guide/lifecycle.md and docs/quickstart.md work as they stand there: produce, consume with checkpoints, roll back, ask what a
+ * step held, fork with a skip, reclaim, verify. Method: every `sh` block of the page is run, unchanged and in order, by one shell with the built command on
  * its PATH; after each, what it printed is compared with the `text` block below it, in which `…` stands for anything.
  */
 import { spawnSync } from "node:child_process";
@@ -46,12 +46,19 @@ function patternOf(expected: string): RegExp {
   return new RegExp(`^${parts.join("")}$`);
 }
 
-test("the page's session runs, and prints what the page says", () => {
-  const blocks = blocksOf("docs/guide/lifecycle.md");
-  expect(blocks.length).toBeGreaterThan(7);
+const pages: readonly (readonly [string, readonly string[]])[] = [
+  ["docs/guide/lifecycle.md", ["produce", "consume", "checkpoint", "fork", "inspect", "find", "reclaim", "verify"]],
+  [
+    "docs/quickstart.md",
+    ["create", "produce", "info", "consume", "checkpoint", "close", "reclaim", "verify", "delete"],
+  ],
+];
+
+test.each(pages)("the session of %s runs, and prints what the page says", (page, commands) => {
+  const blocks = blocksOf(page);
+  expect(blocks.length).toBeGreaterThan(4);
   const text = blocks.map(({ script }) => script).join("");
-  for (const command of ["produce", "consume", "checkpoint", "fork", "inspect", "find", "reclaim", "verify"])
-    expect(text).toContain(`batchweave ${command} `);
+  for (const command of commands) expect(text).toContain(`batchweave ${command} `);
   const script = blocks.map((block) => `${block.script}echo "${mark}"\n`).join("");
   const ended = spawnSync("sh", ["-eu", "-c", script], {
     encoding: "utf8",
