@@ -4,7 +4,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from ..errors import BatchWeaveError, invalid
 from ..flow.threads import JOIN_S, Pool, join_threads, stop_at_exit
@@ -19,6 +19,9 @@ from ..log.log import Log, Opening
 from ..log.stage import holds, seq_in_log
 from .batch_input import checked_json, flatten_slices, unchanging
 from .publisher import Publisher
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class Ticket:
@@ -117,7 +120,7 @@ class Producer:
 
     def append(
         self,
-        slices: Sequence[Any],
+        slices: "Sequence[Buffer | Sequence[Buffer]]",
         resume_point: Any = None,
         content_type: str = "application/octet-stream",
         user: Any = None,

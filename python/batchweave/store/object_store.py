@@ -8,6 +8,7 @@ survives it.
 """
 from __future__ import annotations
 
+import logging
 import math
 import random
 import re
@@ -156,6 +157,11 @@ _RETRIES_AT_ONCE = 200.0
 _RETRIES_PER_S = 20.0
 
 
+#: Where retries are told: each at INFO, the third and then fewer and fewer as warnings, for one now and then is a store's daily life.
+RETRIES = logging.getLogger("batchweave.store")
+_TOLD = (3, 6, 12, 24, 48)
+
+
 class RetryingStore:
     """`store`, with STORE_UNAVAILABLE retried on every call but `create`.
 
@@ -233,6 +239,7 @@ class RetryingStore:
                 delay = self._reserve(random.random() * min(self._delay_max, self._first_delay * 2 ** (failures - 1)), give_up_at)
                 if delay is None:
                     raise
+                RETRIES.log(logging.WARNING if failures in _TOLD else logging.INFO, "Trying again in %.1f s (failure %d): %s", delay, failures, error.message)
                 time.sleep(delay)
                 continue
             self._has_served = True

@@ -9,6 +9,7 @@ import json
 import os
 from typing import Any
 
+from ..errors import invalid
 from .dataset import StreamingDataset
 from .loader import StreamingDataLoader
 
@@ -101,3 +102,18 @@ def lightning_callback(source: StreamingDataset[Any] | StreamingDataLoader[Any],
     # Lightning takes a batch before it has trained on the one before.
     _dataset_of(source).acknowledge_by_hand()
     return BatchWeaveCallback()
+
+
+def log_stats(target: Any, source: StreamingDataset[Any] | StreamingDataLoader[Any], step: int, prefix: str = "data") -> dict[str, Any]:
+    """Puts `stats()` beside the loss: into a TensorBoard SummaryWriter, a W&B run (or the module), or a Lightning logger. Gives what it put."""
+    figures = {f"{prefix}/{name}": value for name, value in _dataset_of(source).stats().items()}
+    if hasattr(target, "add_scalar"):
+        for name, value in figures.items():
+            target.add_scalar(name, value, step)
+    elif hasattr(target, "log_metrics"):
+        target.log_metrics(figures, step=step)
+    elif hasattr(target, "log"):
+        target.log(figures, step=step)
+    else:
+        raise invalid(f"{type(target).__name__} has no add_scalar, log_metrics or log; give it the dict of stats() yourself.")
+    return figures

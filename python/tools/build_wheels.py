@@ -1,0 +1,116 @@
+"""Builds what is released for Python into python/dist: batchweave (sdist and wheel, pure) and batchweave-cli (the compiled command, to be run by Node.js from a wheel).
+
+    python3 python/tools/build_wheels.py [--out FOLDER] [--check]        needs the package `build`, and `make build` before it
+
+Everything is built from copies in a temporary folder, so that nothing of an older build gets in. --check only compares the versions.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+#: Packages for Node.js that the command uses beside those it cannot do without. None is compiled, so that one wheel serves all machines.
+EXTRAS = ("@aws-sdk/credential-provider-node", "@azure/storage-blob", "@google-cloud/storage", "@huggingface/tokenizers", "hyparquet", "js-tiktoken", "@opentelemetry/api")
+#: Tests that need nothing of the repository around the package.
+SDIST_TESTS = ("test_checksum.py", "test_epochs.py", "test_ranks.py", "test_writer.py")
+_UNUSED = (".map", ".ts", ".mts", ".cts", ".md", ".markdown", ".flow")
+
+
+def versions() -> dict[str, str]:
+    """The version that each part says it has."""
+    found = {"package.json": json.loads((ROOT / "package.json").read_text())["version"]}
+    for path in ("python/pyproject.toml", "python/cli/pyproject.toml", "python/batchweave/__init__.py"):
+        match = re.search(r'^(?:__version__|version) = "([^"]+)"', (ROOT / path).read_text(), re.MULTILINE)
+        found[path] = match[1] if match else "?"
+    pinned = re.search(r"batchweave-cli==([0-9][^\"]*)\"", (ROOT / "python/pyproject.toml").read_text())
+    found["extra cli of python/pyproject.toml"] = pinned[1] if pinned else "?"
+    return found
+
+
+def closure(names: list[str]) -> dict[str, Path]:
+    """Folders of packages and of all that they depend on, below node_modules, as they are installed here."""
+    found: dict[str, Path] = {}
+    wanted = [(name, ROOT / "node_modules") for name in names]
+    while wanted:
+        name, home = wanted.pop()
+        folder = home / name
+        while not folder.exists() and home != ROOT / "node_modules":
+            # A package looks in its own node_modules, then in those around it.
+            home = home.parent
+            while home.name != "node_modules":
+                home = home.parent
+            folder = home / name
+        if not folder.exists():
+            continue  # an optional one that is not installed here
+        key = str(folder.relative_to(ROOT / "node_modules"))
+        package = json.loads((folder / "package.json").read_text())
+        if key in found or "cpu" in package or any(folder.glob("*.node")):
+            continue
+        found[key] = folder
+        wanted += [(each, folder / "node_modules") for each in package.get("dependencies", {})]
+    return found
+
+
+def stage_command(target: Path) -> None:
+    """The compiled command and its packages, without what only people or compilers read."""
+    package = json.loads((ROOT / "package.json").read_text())
+    node = target / "batchweave_cli" / "node"
+    for folder in ("dist/src", "dist/dashboard"):
+        if not (ROOT / folder).exists():
+            raise SystemExit(f"{folder} is not there. Run `make build` first.")
+        shutil.copytree(ROOT / folder, node / folder, ignore=lambda _, names: [n for n in names if n.endswith((".map", ".d.ts"))])
+    kept = {name: package[name] for name in ("name", "version", "license", "type", "engines", "exports")}
+    (node / "package.json").write_text(json.dumps(kept, indent=2))
+    for key, folder in sorted(closure([*package["dependencies"], *EXTRAS]).items()):
+        shutil.copytree(
+            folder, node / "node_modules" / key, dirs_exist_ok=True,
+            ignore=lambda _, names: [n for n in names if n == "node_modules" or (n.endswith(_UNUSED) and "license" not in n.lower())],
+        )
+
+
+def build(source: Path, out: Path) -> None:
+    subprocess.run([sys.executable, "-m", "build", "--outdir", str(out), str(source)], check=True, stdout=subprocess.DEVNULL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "python/dist")
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    found = versions()
+    if len(set(found.values())) != 1:
+        raise SystemExit("The versions differ: " + ", ".join(f"{name} {version}" for name, version in found.items()))
+    if args.check:
+        print(f"All parts have version {found['package.json']}")
+        return
+    args.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        pure, command = Path(folder, "pure"), Path(folder, "command")
+        pure.mkdir()
+        shutil.copytree(ROOT / "python/batchweave", pure / "batchweave", ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("README.md", "pyproject.toml"):
+            shutil.copy(ROOT / "python" / name, pure)
+        (pure / "tests").mkdir()
+        for name in SDIST_TESTS:
+            shutil.copy(ROOT / "python/tests" / name, pure / "tests")
+        (pure / "MANIFEST.in").write_text("graft tests\n")
+        shutil.copytree(ROOT / "python/cli", command, ignore=shutil.ignore_patterns("__pycache__"))
+        for target in (pure, command):
+            shutil.copy(ROOT / "LICENSE", target)
+        stage_command(command)
+        (command / "MANIFEST.in").write_text("graft batchweave_cli/node\n")
+        build(pure, args.out)
+        build(command, args.out)
+    for path in sorted(args.out.iterdir()):
+        print(f"{path.relative_to(args.out.parent)}: {path.stat().st_size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()
