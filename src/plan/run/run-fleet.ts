@@ -57,6 +57,8 @@ export interface LoadResult extends HoldOutcome {
   readonly wallMs: number;
 }
 
+/** Lanes of a loader that make blocks at a time: most of them wait for threads or the store, and buffers are bounded for the process. */
+const loadingAtOnce = 64;
 /** How often loaders look whether the training log is complete. */
 const lookDelayMs = 1_000;
 
@@ -118,6 +120,7 @@ export async function runLoaders(
   try {
     const outcome = await holdLanes(env, lanes, {
       ...settings,
+      lanesAtOnce: settings.lanesAtOnce ?? loadingAtOnce,
       hints: places.hints,
       onBatch: ({ log, pending }) => options.onBlock?.(log.name, pending),
       onHandover: options.onHandover,
