@@ -321,7 +321,7 @@ def _assert_empty(uri: str, store: Store) -> None:
             BoundaryChain(life_store(store, life_folder(2, uuid)), uuid).look()
             leftovers.append(key)
         except BatchWeaveError as error:
-            # Whoever woke up after the deletion may have left something; it belongs to nobody.
+            # A process that woke up after the deletion may have left something; it belongs to no namespace.
             if not is_error(error, "DELETED"):
                 raise
     # namespace.json may have been created by a racing process meanwhile: then these are its objects.

@@ -4,7 +4,7 @@ const listenersOf = new WeakMap<AbortSignal, Set<() => void>>();
 
 /**
  * Calls `listener` when `signal` aborts, at once if it has; the result takes it back, and must be called in the end. However many there are, the signal itself
- * gets one listener, and none once all are taken back: Node calls more than ten a leak, on stderr of whoever passes one signal to many calls.
+ * gets one listener, and none once all are taken back: Node calls more than ten a leak, on stderr of a program that passes one signal to many calls.
  */
 export function onAbort(signal: AbortSignal, listener: () => void): () => void {
   if (signal.aborted) {
@@ -12,7 +12,7 @@ export function onAbort(signal: AbortSignal, listener: () => void): () => void {
     return () => {};
   }
   const listeners = listenersOf.get(signal) ?? listenTo(signal);
-  // Of its own, so that whoever comes twice with the same function is called twice and taken back one by one.
+  // Of its own, so that a caller that comes twice with the same function is called twice and taken back one by one.
   const one = (): void => listener();
   listeners.add(one);
   return () => {

@@ -52,7 +52,7 @@ export const systemEnv: Env = {
   sleep(delayMs, signal) {
     return new Promise((resolve, reject) => {
       if (signal?.aborted) return reject(signal.reason);
-      // A timer takes a millisecond at least; whoever only lets others have their turn is not to wait for one.
+      // A timer takes a millisecond at least; a call that only lets others have their turn is not to wait for one.
       if (delayMs === 0) {
         setImmediate(resolve);
         return;

@@ -27,7 +27,7 @@ export interface ProducerInfo {
   readonly seq: number;
   /** Version of the manifest in which it last changed. */
   readonly version: number;
-  /** Its holder has closed it, and nobody opened it since. */
+  /** Its holder has closed it, and it was not opened since. */
   readonly hasLeft: boolean;
   /** How often it was opened since its last batch was made: 0 while the one who made that batch holds it. */
   readonly openings: number;

@@ -48,7 +48,7 @@ export function reclaimMetrics(metrics: Metrics): Required<Pick<ReclaimLoopObser
   };
 }
 
-/** What the state of a log says, for whoever looks at it again and again. */
+/** What the state of a log says, for programs that look at it again and again. */
 export function logMetrics(metrics: Metrics, { info, groups, producers, commitAgeMs }: Vitals): void {
   metrics.set("batchweave_head_version", "Newest manifest version seen.", info.version);
   metrics.set("batchweave_end_step", "First step that is not visible yet.", info.steps.end);

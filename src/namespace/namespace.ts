@@ -63,7 +63,7 @@ import { type Vitals, VitalsReader } from "./vitals.js";
 
 /** Options of {@link Namespace.producer}. */
 export interface ProducerOptions extends ProducerSettings {
-  /** Stable id; whoever opens it last holds it. In lanes order: `lane-0`, `lane-1`… */
+  /** Stable id; the process that opened it last holds it. In lanes order: `lane-0`, `lane-1`… */
   readonly id: string;
   /**
    * False: refuse with FENCED when another process opens the id at the same time, instead of fencing it. `"when-quiet"`: also when the id was opened
@@ -92,13 +92,13 @@ export interface CheckpointOptions {
 export interface ConsumerOptions extends ConsumerSettings {
   /** The training run this rank belongs to: where its checkpoints go unless they say otherwise. Default "default". */
   readonly group?: string | undefined;
-  /** When a rank that waits for a step nobody may build gives up. */
+  /** When a rank that waits for a step that no producer may build gives up. */
   readonly lag?: LagSettings | undefined;
   /** Told what `next()` waits for when it has blocked for ten seconds, and again now and then. Default: a warning on stderr. */
   readonly onWait?: ((message: string) => void) | undefined;
   /** Told, in a sentence, when this rank begins to wait for a step that no producer may build before a checkpoint is registered. */
   readonly onLagWait?: ((message: string) => void) | undefined;
-  /** Rank 0 of the job also reclaims, for as long as its consumer is open. Default: nobody does. */
+  /** Rank 0 of the job also reclaims, for as long as its consumer is open. Default: no rank does. */
   readonly reclaim?: ReclaimLoopSettings | boolean | undefined;
   /** Where mesh and rank come from when they are not given. Default: the process's own environment. */
   readonly environment?: JobEnvironment | undefined;
@@ -123,7 +123,7 @@ const gonePulsesMs = 600_000;
 export class Namespace {
   readonly uri: string;
   readonly metrics: Metrics;
-  /** For how long the store has not answered, in ms; 0 while it does, and while nobody asks. */
+  /** For how long the store has not answered, in ms; 0 while it does, and while no call is made. */
   get storeUnreachableMs(): number {
     return this.#health?.unreachableMs ?? 0;
   }
@@ -216,7 +216,7 @@ export class Namespace {
         await this.checkpoint(id, cursor, { group, ...own });
       },
       watchStarvation: (starvation, call) => watch({ ...starvation, group }, call),
-      // Whoever did not ask to be told finds it on stderr: a job that stands still must say why.
+      // A program that did not ask to be told finds it on stderr: a job that stands still must say why.
       onLongWait: onWait ?? ((message) => process.emitWarning(message, "BatchWeaveWait")),
       onEnd: () => {
         ended.abort();

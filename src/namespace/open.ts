@@ -61,7 +61,7 @@ export interface NamespaceOptions {
   readonly retry?: RetrySettings | undefined;
   /** Where numbers go. Default: a registry of the handle's own. */
   readonly metrics?: Metrics | undefined;
-  /** `openNamespace`: how long to wait for a namespace that nobody has created yet, as ranks do that start first. Default 0. */
+  /** `openNamespace`: how long to wait for a namespace that is not created yet, as ranks do that start first. Default 0. */
   readonly waitMs?: number | undefined;
   /** Told that it waits, and for what. */
   readonly onWait?: ((message: string) => void) | undefined;
@@ -148,7 +148,7 @@ async function openBackend(uri: string, options: NamespaceOptions, watching?: Ba
   return { store, env, metrics, observer, openedAtMs };
 }
 
-/** Opens an existing namespace; with `waitMs`, once somebody has created it. */
+/** Opens an existing namespace; with `waitMs`, once it is created. */
 export async function openNamespace(uri: string, options: NamespaceOptions = {}): Promise<Namespace> {
   const backend = await openBackend(uri, options);
   const bytes = await awaitNamespace(uri, backend, options);
@@ -178,7 +178,7 @@ async function awaitNamespace(uri: string, { store, env }: Backend, options: Nam
 }
 
 /**
- * Creates a namespace, or opens it when it exists with the same grid and order: whoever loses the race adopts the winner's.
+ * Creates a namespace, or opens it when it exists with the same grid and order: the process that loses the race adopts the winner's.
  * A store that breaks our rules is refused before anything is written to it for good.
  */
 export async function createNamespace(
@@ -260,7 +260,7 @@ async function assertEmpty(place: ObjectStore, uri: string, options: CallOptions
     if (objects[0]) await refuse(objects[0].key);
   }
   for (const uuid of await livesWithObjects(place, livesPagesMax, options)) {
-    // Whoever woke up after the deletion may have left something; it belongs to nobody.
+    // A process that woke up after the deletion may have left something; it belongs to no namespace.
     if (!(await isEnded({ place, spec: { format: 2, uuid } }, options))) await refuse(`${livesPrefix}${uuid}`);
   }
 }
@@ -368,7 +368,7 @@ export interface DeleteOptions extends NamespaceOptions {
 
 /**
  * Deletes a namespace: a last version says so, which fences everybody who has it open; a last boundary marker, which stays for good, tells
- * whoever comes later; then its objects go, a fork's pins in its ancestors, and `namespace.json` last. Nothing is acknowledged that was committed after
+ * those who come later; then its objects go, a fork's pins in its ancestors, and `namespace.json` last. Nothing is acknowledged that was committed after
  * that version, and a namespace made here later shares no key with this one. Refused while forks share its batches. Goes on where an interrupted deletion stopped.
  */
 export async function deleteNamespace(uri: string, options: DeleteOptions = {}): Promise<{ readonly deleted: number }> {
@@ -380,7 +380,7 @@ export async function deleteNamespace(uri: string, options: DeleteOptions = {}):
   if (spec) {
     const life = { place, spec };
     const { openLog, openStore: openOrigin } = neighboursOf(backend, { ...options, signal: undefined });
-    // While this namespace is here nobody else's probe is: what is listed now was left by one that died.
+    // While this namespace is here no other process's probe is: what is listed now was left by one that died.
     deleted += await removeBelow(place, probePrefix, { signal });
     const tolerant = (error: unknown): void => {
       // A damaged namespace can be deleted with `force`.

@@ -34,7 +34,7 @@ export class StoreHealth {
     this.#answeredAtMs = env.monotonic();
   }
 
-  /** For how long the store has not answered, in ms; 0 while it does, and while nobody asks. */
+  /** For how long the store has not answered, in ms; 0 while it does, and while no call is made. */
   get unreachableMs(): number {
     const nowMs = this.#env.monotonic();
     if (this.#failingSinceMs !== undefined) return nowMs - this.#failingSinceMs;

@@ -11,7 +11,7 @@ export interface ProducerVitals {
   readonly epoch: number;
   /** Batches of it in the log. */
   readonly seq: number;
-  /** Since its state changed last, by the clock of whoever committed; undefined when that version is reclaimed. */
+  /** Since its state changed last, by the committer's clock; undefined when that version is reclaimed. */
   readonly commitAgeMs: number | undefined;
   /** Batches that are uploaded and announced, and not committed. */
   readonly pending: number;

@@ -14,7 +14,7 @@ export type Labels = Readonly<Record<string, string>>;
 /** What a family is. */
 export type MetricKind = "counter" | "gauge" | "histogram";
 
-/** One value that is read when somebody looks, with labels of its own. */
+/** One value that is read at each scrape, with labels of its own. */
 export type Watched = number | readonly (readonly [value: number, labels: Labels])[];
 
 interface Family {
@@ -91,7 +91,7 @@ export class Metrics {
   }
 
   /**
-   * A value that is asked for whenever somebody looks, so that it moves while its owner waits. The result ends it; a counter then keeps what it
+   * A value that is asked for at each scrape, so that it moves while its owner waits. The result ends it; a counter then keeps what it
    * said last.
    */
   watch(kind: "counter" | "gauge", name: string, help: string, read: () => Watched): () => void {

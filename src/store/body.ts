@@ -26,7 +26,7 @@ export function copyBody(body: Body): Uint8Array {
 }
 
 /**
- * The same bytes in as few parts as can be had without a copy: parts that lie one after another in the same memory are one. Whoever cuts a batch into
+ * The same bytes in as few parts as can be had without a copy: parts that lie one after another in the same memory are one. A producer that cuts a batch into
  * slices has it so, and every part costs a call into the hash and one into the socket.
  */
 export function joinAdjacent(body: Body): Body {

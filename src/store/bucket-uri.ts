@@ -6,7 +6,7 @@ import { isKey } from "./key.js";
 const prefixBytesMax = 120;
 
 /**
- * A URI for a message: somebody may have put a key or a query with one into it, and messages must not repeat that. A key may hold slashes;
+ * A URI for a message: a user may have put a key or a query with one into it, and messages must not repeat that. A key may hold slashes;
  * buckets and prefixes hold neither "@" nor ":".
  */
 export function withoutSecrets(uri: string): string {

@@ -26,12 +26,12 @@ const keptMax = 64;
 
 /**
  * Linked aborts that are used one after another: making a signal, and collecting it as garbage, costs more than the rest of a call that is watched. One is used
- * again only when it has not aborted and nobody listens to it any more.
+ * again only when it has not aborted and has no listeners any more.
  */
 export class AbortLinks {
   readonly #free: AbortController[] = [];
 
-  /** As {@link linkAbort}. Whoever was given the signal must be done with it when it is unlinked. */
+  /** As {@link linkAbort}. The call that was given the signal must be done with it when it is unlinked. */
   link(parent: AbortSignal | undefined): LinkedAbort {
     const controller = this.#free.pop() ?? new AbortController();
     const { signal } = controller;

@@ -13,7 +13,7 @@ import type {
   ObjectStore,
 } from "./object-store.js";
 
-/** An {@link ObjectStore} that lives and dies with its process. Bytes are copied in and out, so nobody can change a stored object. */
+/** An {@link ObjectStore} that lives and dies with its process. Bytes are copied in and out, so no caller can change a stored object. */
 export class MemoryStore implements ObjectStore {
   readonly uri: string;
   readonly #objects = new Map<string, Uint8Array>();

@@ -22,7 +22,7 @@ export interface WriteOptions extends CallOptions {
   /** Nothing depends on this write. A store may do it in a cheaper way that a power failure can undo. */
   hint?: boolean | undefined;
   /**
-   * Nobody knows this key before the call has returned, and nothing was ever written under it but these very bytes. A store may write them in
+   * No reader knows this key before the call has returned, and nothing was ever written under it but these very bytes. A store may write them in
    * place, so that a listing, or a crash, can show part of the object.
    */
   unknownKey?: boolean | undefined;
@@ -68,7 +68,7 @@ export interface ObjectStore {
   readonly uri: string;
   /** Conditional create (If-None-Match: *). Never retried by a backend or a decorator. Throws only when certainly nothing was written. */
   create(key: string, body: Body, options?: CallOptions): Promise<CreateOutcome>;
-  /** Unconditional write of an object whose key nobody else writes with other bytes. May be retried. */
+  /** Unconditional write of an object whose key no other writer uses for other bytes. May be retried. */
   put(key: string, body: Body, options?: WriteOptions): Promise<void>;
   /** The whole object, or undefined when there is none. */
   get(key: string, options?: GetOptions): Promise<Uint8Array | undefined>;
@@ -82,7 +82,7 @@ export interface ObjectStore {
   /** Deletes; absent keys are fine. Any number of keys. */
   delete(keys: readonly string[], options?: WriteOptions): Promise<void>;
   /**
-   * Resolves when an object that was read under this key survives power loss: whoever wrote it may not have come so far yet. Absent where
+   * Resolves when an object that was read under this key survives power loss: its writer may not have come so far yet. Absent where
    * whatever can be read survives it.
    */
   sync?(key: string, options?: CallOptions): Promise<void>;

@@ -114,7 +114,7 @@ async function createRace(probe: Probe, rounds: number, writers: number): Promis
   return `${rounds} rounds of ${writers} creators, one winner each${unknown > 0 ? `, ${unknown} answers unknown` : ""}`;
 }
 
-/** At most one "created", and what is stored is whole and the winner's (or, when nobody was told so, of one whose answer was unknown). */
+/** At most one "created", and what is stored is whole and the winner's (or, when no creator was told so, of one whose answer was unknown). */
 function judgeRace(
   outcomes: readonly CreateOutcome[],
   bodies: readonly Uint8Array[],

@@ -73,7 +73,7 @@ def open_cloud_store(uri: str, **settings: Any) -> "CloudStore":
     return CloudStore(backend, f"{scheme.lower()}://{bucket}/{prefix}".rstrip("/"))
 
 
-#: Where nobody listens. Of a redirect to another host obstore keeps the session token, and it cannot be told not to follow: so whatever is
+#: Where no server listens. Of a redirect to another host obstore keeps the session token, and it cannot be told not to follow: so whatever is
 #: not the store itself, or where credentials come from, is sent here.
 _NOWHERE = "http://127.0.0.1:1"
 _OWN_HOSTS = "amazonaws.com,amazonaws.com.cn,amazontrust.com,169.254.169.254,169.254.170.2,169.254.170.23,fd00:ec2::254"
@@ -84,7 +84,7 @@ def _client(endpoint: str | None, own_hosts: str | None = None) -> dict[str, Any
     options: dict[str, Any] = {"timeout": "300s", "connect_timeout": "10s"}
     if endpoint:
         _check_endpoint(endpoint)
-    # Whoever goes through a proxy of their own has it decide where requests may go.
+    # A user with a proxy of their own has it decide where requests may go.
     if own_hosts is not None and not any(os.environ.get(name) or os.environ.get(name.upper()) for name in _PROXIES):
         host = urlsplit(endpoint).hostname if endpoint else None
         options["proxy_url"] = _NOWHERE
@@ -125,10 +125,10 @@ def _gcs(stores: Any, bucket: str, prefix: str | None, settings: dict[str, Any])
     endpoint = os.environ.get("STORAGE_EMULATOR_HOST")
     given: dict[str, Any] = {}
     if endpoint:
-        # As Google's own libraries do: another server, and nobody to sign in with.
+        # As Google's own libraries do: another server, and no account to sign in with.
         endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
-        nobody = {"gcs_base_url": endpoint, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
-        given = {"service_account_key": json.dumps(nobody)}
+        anonymous = {"gcs_base_url": endpoint, "disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+        given = {"service_account_key": json.dumps(anonymous)}
     return stores.GCSStore(
         bucket, prefix=prefix, client_options=_client(endpoint), retry_config={"max_retries": 0}, **{**given, **settings}
     )
@@ -200,7 +200,7 @@ class CloudStore:
             return "unknown"  # a look that fails says nothing about the create
 
     def put(self, key: str, body: Body) -> None:
-        """Unconditional write of an object whose key nobody else writes with other bytes."""
+        """Unconditional write of an object whose key no other writer uses for other bytes."""
         assert_key(key)
         self._call("write", key, lambda: self._o.put(self._backend, key, join_body(body), use_multipart=False))
 
@@ -217,7 +217,7 @@ class CloudStore:
         if answer.meta["size"] > WHOLE_BYTES_MAX:
             raise too_large(f"{self.uri}/{key}", answer.meta["size"])
         found = b"".join(bytes(piece) for piece in self._bounded(answer, key))
-        # Every object of S3 has an ETag; the page of a proxy or a captive portal has none, and is nobody's manifest.
+        # Every object of S3 has an ETag; the page of a proxy or a captive portal has none, and is no manifest.
         if self.uri.startswith("s3:") and answer.meta["e_tag"] is None:
             what = self._foreign("200", found[:512].decode(errors="replace"))
             raise BatchWeaveError("STORE_UNAVAILABLE", f"Cannot read {self.uri}/{key}: {what}.", {"key": key})
@@ -233,7 +233,7 @@ class CloudStore:
             yield piece
 
     def _foreign(self, status: str, text: str) -> str:
-        """As foreignText in src/store/s3/s3-failure.ts: somebody else answered."""
+        """As foreignText in src/store/s3/s3-failure.ts: something else answered."""
         where = getattr(self._backend, "config", {}).get("endpoint") or "the server"
         kind = "an HTML page" if _IS_HTML.search(text) else "something else"
         return f"{where} answered {status} with {kind} where an object store would not; check the endpoint and proxies in between"

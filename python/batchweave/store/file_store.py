@@ -28,7 +28,7 @@ _VANISHED_MAX = 32
 _IOV_MAX = 1_024
 #: Larger ranges get memory only as far as the file reaches.
 _TRUSTED_BYTES_MAX = 16 * 1024 * 1024
-# Not blocking: to open a pipe for reading would wait for somebody to write to it. Of a file it means nothing.
+# Not blocking: to open a pipe for reading would wait for a writer. Of a file it means nothing.
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: Errnos of open(2) that say that there is no object: no file, part of the path is one, a symbolic link.
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
@@ -134,14 +134,14 @@ class FileStore:
                 _unlink(temp)
         if outcome != "unknown":
             try:
-                # Also a name that was there: whoever made it, an earlier try of this very create perhaps, may not have synced it.
+                # Also a name that was there: its creator, an earlier try of this very create perhaps, may not have synced it.
                 self._sync_directory(os.path.dirname(path))
             except OSError:
                 return "unknown"
         return outcome
 
     def put(self, key: str, body: Body) -> None:
-        """Unconditional write of an object whose key nobody else writes with other bytes."""
+        """Unconditional write of an object whose key no other writer uses for other bytes."""
         path = self._path(key)
         temp = None
         try:
@@ -157,7 +157,7 @@ class FileStore:
                 _unlink(temp)
 
     def sync(self, key: str) -> None:
-        """Returns when an object that was read under this key survives power loss: whoever wrote it may not have synced its name yet."""
+        """Returns when an object that was read under this key survives power loss: its writer may not have synced its name yet."""
         path = self._path(key)
         try:
             self._sync_directory(os.path.dirname(path))
@@ -224,7 +224,7 @@ class FileStore:
         try:
             mode = os.lstat(path).st_mode
         except OSError:
-            return  # there is none yet, or whoever uses it says what is wrong
+            return  # there is none yet, or the call that uses it says what is wrong
         if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
             raise BatchWeaveError(
                 "UNSAFE_STORE",

@@ -110,7 +110,7 @@ class Read(Generic[T]):
         value = error = None
         try:
             value = call()
-        except BaseException as failure:  # handed to whoever asks
+        except BaseException as failure:  # handed to the caller
             error = failure
         self._reads.hedger.note(self.length, time.monotonic() - begun)
         with self._reads.lock:

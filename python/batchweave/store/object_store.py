@@ -79,7 +79,7 @@ def too_large(what: str, found: int) -> BatchWeaveError:
 
 
 def without_secrets(uri: str) -> str:
-    """A URI for a message: somebody may have put a key into it. A key may hold slashes, and buckets and prefixes hold neither "@" nor ":"."""
+    """A URI for a message: a user may have put a key into it. A key may hold slashes, and buckets and prefixes hold neither "@" nor ":"."""
     bare = re.sub(r"[?#].*$", "", uri, flags=re.DOTALL)
     if bare[:5].lower() == "file:":
         return re.sub(r"^(file:)//[^/]*@", r"\1//…@", bare, flags=re.IGNORECASE)
@@ -247,7 +247,7 @@ class RetryingStore:
 
     def _reserve(self, delay: float, give_up_at: float) -> float | None:
         """How long to wait for the next try: `delay`, or longer where all calls together have had their share of retries; None: too long. A
-        failing store is not buried, and nobody fails for others' retries: with a mere number of them, many reads in flight would use it up at once."""
+        failing store is not buried, and no call fails for others' retries: with a mere number of them, many reads in flight would use it up at once."""
         with self._lock:
             now = time.monotonic()
             self._budget = min(_RETRIES_AT_ONCE, self._budget + (now - self._budget_at) * _RETRIES_PER_S)

@@ -61,7 +61,7 @@ class StreamingDataset(_Base[T]):
     shuffle, seed, shuffle_window: rows in an order by the seed, the same on every mesh; windows of so many rows are shuffled, and the rows in each.
     last:          rows too few for one more iteration at the end are "drop"ped (and that is said), "pad"ded with repeats (see share.valid), or "ragged".
     broadcast:     axes along which one rank reads for its peers over torch.distributed, such as ("tp", "pp").
-    wait_timeout:  seconds to wait for a batch before WAIT_TIMEOUT, or for a namespace that nobody has created yet.
+    wait_timeout:  seconds to wait for a batch before WAIT_TIMEOUT, or for a namespace that is not created yet.
     fields:        names of the tensors to join ahead of the loop, such as ("tokens", "labels"); default all. Others are joined when asked for.
     pin_memory:    with decode="torch": `share["name"]` is in page-locked memory where there is a GPU, for `.to(device, non_blocking=True)`.
     transform:     a function of a share, called on the threads that read ahead; the loop gets what it returns.

@@ -140,7 +140,7 @@ class AzureStore implements ObjectStore {
     assertKey(key);
     options?.signal?.throwIfAborted();
     try {
-      // The commit point of whoever calls. Sent once: the SDK's retries are off.
+      // The caller's commit point. Sent once: the SDK's retries are off.
       const { etag } = await this.#watch.run(options, bodyBytes(body), (abortSignal) =>
         this.#blob(key).upload(oneBuffer(body), bodyBytes(body), { conditions: { ifNoneMatch: "*" }, abortSignal }),
       );

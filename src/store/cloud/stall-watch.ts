@@ -66,6 +66,6 @@ export async function watched<T>(
   } finally {
     done.abort();
     link.unlink();
-    working.catch(() => {}); // nobody waits for it any more
+    working.catch(() => {}); // no caller waits for it any more
   }
 }

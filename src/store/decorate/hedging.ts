@@ -34,7 +34,7 @@ export const hedgedPutBytesMax = 16_777_216;
  * is repeated. A carrier that waits for a lost PUT keeps everybody waiting, and a lost batch all that its producer uploads after it.
  */
 const writeHedging: HedgingSettings = { slack: 2.5, floorMs: 50, extraMax: 0.02 };
-/** Why the slower of two reads is aborted; nobody sees it. */
+/** Why the slower of two reads is aborted; no caller sees it. */
 const over = new Error("another read of the same bytes was faster");
 
 /** Recent durations of reads of one size class. */

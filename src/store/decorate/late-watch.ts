@@ -51,7 +51,7 @@ export class LateWatch {
         // By the time that was slept for: the clock may show a little less.
         this.#tell(Math.max(untilMs, this.#env.monotonic()));
       },
-      () => {}, // nobody is left, or another sleep took its place
+      () => {}, // no call is left, or another sleep took its place
     );
   }
 
@@ -65,7 +65,7 @@ export class LateWatch {
       this.#watched.delete(one);
       one.onLate();
     }
-    // Whoever was told may have added some.
+    // The calls that were told may have added some.
     if (nextMs < (this.#sleep?.untilMs ?? Number.POSITIVE_INFINITY)) this.#sleepUntil(nextMs);
   }
 }

@@ -15,7 +15,7 @@ export interface RetrySettings {
   firstDelayMs?: number | undefined;
   /** Upper bound of one wait; a Retry-After of the store (a minute at most) comes on top. Default 10,000. */
   delayMaxMs?: number | undefined;
-  /** Retries that may be spent at once. Beyond, there are 20 a second for all calls together: a failing store is not buried, and nobody fails while its patience lasts. Default 200. */
+  /** Retries that may be spent at once. Beyond, there are 20 a second for all calls together: a failing store is not buried, and no call fails while its patience lasts. Default 200. */
   budgetMax?: number | undefined;
   /** Told of every try but the first of a call. */
   onRetry?: (() => void) | undefined;
@@ -25,7 +25,7 @@ export interface RetrySettings {
 const retriesPerMs = 0.02;
 /** A store that asks for more than this is asked again after it all the same. */
 const askedDelayMsMax = 60_000;
-/** Tries to reach a store where none has ever answered: most likely its address is wrong, and whoever waits should be told soon. */
+/** Tries to reach a store where none has ever answered: most likely its address is wrong, and the user who waits should be told soon. */
 const firstContactAttemptsMax = 3;
 /** For a gateway that answers for a store which has never answered itself: it may come up in a moment, but people wait to be told. */
 const firstContactPatienceMs = 5_000;
@@ -99,11 +99,13 @@ export function withRetry(store: ObjectStore, env: Env, settings: RetrySettings 
   };
 }
 
-const nobody = ["ECONNREFUSED", "ENOTFOUND", "EBADHTTP"];
+const unreached = ["ECONNREFUSED", "ENOTFOUND", "EBADHTTP"];
 
-/** Nobody was there to refuse, or somebody who is no store. */
+/** No server was there, or one that is no store. */
 function isNoStore({ details }: BatchWeaveError): boolean {
-  return nobody.includes(String(details["errno"])) || details["phase"] === "connect" || details["isForeign"] === true;
+  return (
+    unreached.includes(String(details["errno"])) || details["phase"] === "connect" || details["isForeign"] === true
+  );
 }
 
 /** Something between us and the store says that the store is not to be had. */

@@ -6,7 +6,7 @@ import * as fs from "node:fs";
 
 /** Read an existing regular file; a symbolic link in its place is not followed. */
 export const readFlags: number =
-  // Not blocking: to open a pipe for reading would wait for somebody to write to it. Of a file it means nothing.
+  // Not blocking: to open a pipe for reading would wait for a writer. Of a file it means nothing.
   fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW | fs.constants.O_NONBLOCK;
 /** Make a new file and write it. */
 export const writeFlags: number = fs.constants.O_WRONLY | fs.constants.O_CREAT | fs.constants.O_EXCL;
@@ -50,7 +50,7 @@ export function openAgainNow(fd: number, flags: number): number {
   return fs.openSync(`/proc/self/fd/${fd}`, flags);
 }
 
-/** lstat(2), undefined when there is nothing, or nothing that we may see: whoever uses it says what is wrong. */
+/** lstat(2), undefined when there is nothing, or nothing that we may see: the call that uses it says what is wrong. */
 export function lookNow(path: string): fs.Stats | undefined {
   try {
     return fs.lstatSync(path, { throwIfNoEntry: false });

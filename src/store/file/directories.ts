@@ -11,7 +11,7 @@ const knownMax = 4096;
 const vanishedMax = 32;
 
 interface Known {
-  /** The directory is there (it may be removed again by somebody's clean-up; then the caller sees ENOENT and says so). */
+  /** The directory is there (it may be removed again by another process's clean-up; then the caller sees ENOENT and says so). */
   readonly exists: Promise<void>;
   /**
    * Resolves when its name, and those of all above it, survive power loss. Begun by the first who asks, after the bytes are written: syncing those has
@@ -160,7 +160,7 @@ export class Directories {
   }
 
   /**
-   * Syncs the parent, even when somebody else made the directory: they may have died before they did.
+   * Syncs the parent, even when another process made the directory: it may have died before it did.
    * Above the root only what we made ourselves is our business; the root's own name is synced if its parent lets us.
    */
   async #keepName(path: string): Promise<void> {

@@ -166,7 +166,7 @@ export class FileStore implements ObjectStore {
     }
     const tidied = temp.drop();
     const verdict = outcome;
-    // Also a name that was there: whoever made it, an earlier try of this very create perhaps, may not have synced it.
+    // Also a name that was there: its creator, an earlier try of this very create perhaps, may not have synced it.
     if (verdict !== "unknown")
       outcome = await this.#directories.sync(dirname(path)).then(
         () => verdict,
@@ -404,7 +404,7 @@ export class FileStore implements ObjectStore {
       const write = async (): Promise<void> => {
         const direct = isDirect ? await this.#direct.write(fd, parts) : 0;
         signal?.throwIfAborted();
-        // Nobody looks for the name before the call has returned: it need not wait for the bytes.
+        // No reader looks for the name before the call has returned: it need not wait for the bytes.
         const named = isNamed ? this.#directories.sync(directory) : ready;
         named.catch(() => {}); // told below, when nothing is being written any more
         let isDurable = syncsItself;
@@ -476,7 +476,7 @@ export class FileStore implements ObjectStore {
         await removeDirectory(at);
       } catch (e) {
         if (errno(e) === "ENOENT") continue;
-        return at; // not empty, or not ours to remove: an empty folder harms nobody
+        return at; // not empty, or not ours to remove: an empty folder does no harm
       }
       this.#directories.forget(at);
     }

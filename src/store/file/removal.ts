@@ -1,4 +1,4 @@
-/** Removing many names that nothing depends on, at the least cost to whoever works beside it. */
+/** Removing many names that nothing depends on, at the least cost to those who work beside it. */
 import { removeDirectory, removeDirectoryNow, unlinkFile, unlinkFileNow } from "./calls.js";
 import { errno } from "./file-failure.js";
 

@@ -23,7 +23,7 @@ function pidScope(instance: string): string {
   } catch {
     // Not Linux, or /proc is hidden.
   }
-  return `x${instance}`; // a scope of its own: nobody ever judges these by pid
+  return `x${instance}`; // a scope of its own: no sweep judges these by pid
 }
 
 /** Names of temporary files of one opened store. */
@@ -40,7 +40,7 @@ export class TempFiles {
     this.#stem = `${this.directory}/${this.#scope}.${process.pid}.${instance}`;
   }
 
-  /** A path nobody else uses: the pid scope, the pid, a random part per opened store, a counter. */
+  /** A path that no other writer uses: the pid scope, the pid, a random part per opened store, a counter. */
   next(): string {
     return `${this.#stem}.${this.#count++}`;
   }

@@ -24,7 +24,7 @@ export class TopFolders {
     const path = `${this.#root}/${folder}`;
     const found = lookNow(path);
     if (found?.isDirectory()) this.#known.add(folder);
-    // A file there is an object, and whoever goes through it is told so.
+    // A file there is an object, and a call that goes through it is told so.
     else if (found && !found.isFile())
       throw new BatchWeaveError(
         "UNSAFE_STORE",

@@ -97,7 +97,7 @@ class GcsStore implements ObjectStore {
     assertKey(key);
     options?.signal?.throwIfAborted();
     try {
-      // The commit point of whoever calls. Sent once: the SDK's retries are off.
+      // The caller's commit point. Sent once: the SDK's retries are off.
       return (await this.#save(key, body, { ifGenerationMatch: 0 }, options)) ? "created" : "unknown";
     } catch (e) {
       if (options?.signal?.aborted) return "unknown";

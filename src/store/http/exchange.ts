@@ -20,7 +20,7 @@ export interface HttpPatience {
 /** The connection that carries it. */
 interface Carrier {
   readonly socket: Socket | undefined;
-  /** Says who uses it from now on; gives whether somebody did before. */
+  /** Says who uses it from now on; gives whether another request did before. */
   take(exchange: Exchange | undefined): boolean;
 }
 
@@ -34,7 +34,7 @@ const firstBytes = 16 * 1024;
 export class Exchange implements Dispatcher.DispatchHandler {
   /** Set by the connection that gets it. */
   carrier: Carrier | undefined;
-  /** What undici was given: whoever gives up while it waits for a connection lets go of its body. */
+  /** What undici was given: a request that gives up while it waits for a connection lets go of its body. */
   dispatched: { body?: unknown } | undefined;
   readonly #request: HttpRequest;
   readonly #patience: HttpPatience;
@@ -143,12 +143,12 @@ export class Exchange implements Dispatcher.DispatchHandler {
     return this.isGiving || (this.carrier?.socket?.writableLength ?? 0) > 0;
   }
 
-  /** Nobody can have stored what was not sent; a refusal needs no body. */
+  /** No server can have stored what was not sent; a refusal needs no body. */
   #endEarly(socket: Socket | undefined): void {
     const isEarly = this.#isSending();
     const isWrong = isEarly && this.#status < 300;
     this.#settle(isWrong ? new HttpProtocolError("it answered a request that it did not have yet") : undefined);
-    // Whatever is still being sent belongs to nobody.
+    // Whatever is still being sent belongs to no request.
     if (isEarly) socket?.destroy();
   }
 
@@ -165,7 +165,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
 
   /**
    * Something was read. Every byte begins the silence anew, so a head, or whatever stands between the chunks of a body, could drip in for ever. Nor may the
-   * body itself: whoever waits for it waits longer than for no answer at all. What came is kept, and a reader goes on from there.
+   * body itself: a caller that waits for it waits longer than for no answer at all. What came is kept, and a reader goes on from there.
    */
   onRead(): void {
     if (this.#isDone || this.#sinceMs === undefined) {

@@ -41,7 +41,7 @@ function isGone(e: unknown): e is BatchWeaveError {
   return isBatchWeaveError(e) && e.details["s3"] === "NoSuchUpload";
 }
 
-/** Somebody aborted it, or it was completed and the answer got lost. Either way the same bytes may be sent again. */
+/** Another process aborted it, or it was completed and the answer got lost. Either way the same bytes may be sent again. */
 function cutOff(calls: S3Calls, key: string, cause: BatchWeaveError): BatchWeaveError {
   return new BatchWeaveError(
     "STORE_UNAVAILABLE",

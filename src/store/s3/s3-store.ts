@@ -124,7 +124,7 @@ class S3Store implements ObjectStore {
     const request = this.#write(key, body, options?.signal, { "if-none-match": "*" });
     let answer: HttpAnswer;
     try {
-      // The commit point of whoever calls. Sent once: a second try could be told "exists" by the success of the first.
+      // The caller's commit point. Sent once: a second try could be told "exists" by the success of the first.
       answer = await this.#calls.sendOnce(request);
     } catch (e) {
       if (!(e instanceof HttpFailure)) throw e;
