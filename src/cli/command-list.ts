@@ -47,5 +47,7 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   checkpoint: { summary: "List or release checkpoints", load: () => import("./commands/checkpoint.js") },
   limit: { summary: "Limit how far producers may be ahead", load: () => import("./commands/limit.js") },
   reclaim: { summary: "Delete what is no longer needed", load: () => import("./commands/reclaim.js") },
+  doctor: { summary: "Check a namespace, and say what to do", load: () => import("./commands/doctor.js") },
+  completion: { summary: "Completion for bash, zsh or fish", load: () => import("./commands/completion.js") },
   probe: { summary: "Check that a store keeps the rules", load: () => import("./commands/probe.js") },
 };

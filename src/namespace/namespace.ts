@@ -59,7 +59,7 @@ import { type BatchInfo, type BatchListing, inspectBatch, keyInPlace, listBatche
 import { lagMetrics, logMetrics, reclaimMetrics } from "./lifecycle-metrics.js";
 import { producerMetrics, publisherMetrics } from "./producer-metrics.js";
 import type { StoreHealth } from "./store-metrics.js";
-import { type Vitals, VitalsReader } from "./vitals.js";
+import { aboutBytes, type Vitals, VitalsReader } from "./vitals.js";
 
 /** Options of {@link Namespace.producer}. */
 export interface ProducerOptions extends ProducerSettings {
@@ -368,6 +368,11 @@ export class Namespace {
   /** Who made a version of the log, when, and where the log ended then; undefined when it is reclaimed, or not there yet. One small read. */
   async commitAt(version: number, options?: CallOptions): Promise<CommitInfo | undefined> {
     return await readCommit(this.#log, version, options);
+  }
+
+  /** About how many bytes the readable steps hold: those of the newest, times their number. */
+  async aboutBytes(options?: CallOptions): Promise<number> {
+    return await aboutBytes(this.#log, this.#log.head.known ?? (await this.#log.head.jump(options)), options);
   }
 
   /** How the log and everybody on it fares now. Cheap to ask again and again: what cannot change is read once. Sets the metrics of the log, too. */

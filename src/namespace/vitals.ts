@@ -1,5 +1,5 @@
 /** How a log and everybody on it fares, for people who look again and again. Reads only; nothing is decided by it. */
-import { asVersion, hasLeft, type Manifest } from "../format/index.js";
+import { asStep, asVersion, hasLeft, type Manifest } from "../format/index.js";
 import { type Log, listIntents } from "../log/index.js";
 import { type PulseEntry, PulseReader } from "../pulse/index.js";
 import type { CallOptions } from "../store/index.js";
@@ -91,7 +91,7 @@ export class VitalsReader {
       atMs,
       tookMs: env.monotonic() - begun,
       commitAgeMs: Math.max(0, atMs - info.lastCommit.timeMs),
-      aboutBytes: aboutBytes(manifest),
+      aboutBytes: await aboutBytes(this.#log, manifest, { signal }),
       producers: info.producers.map(({ id, epoch, seq, version }) => {
         const state = manifest.producers.get(id);
         const pending = new Set(announced.filter((one) => one.producer === id && one.seq >= seq).map((one) => one.seq));
@@ -135,8 +135,14 @@ export class VitalsReader {
 }
 
 /** What the readable steps hold, judged by the newest of them. */
-function aboutBytes({ tail, steps }: Pick<Manifest, "tail" | "steps">): number {
-  const batches = tail.batches.filter((_, i) => tail.start + i >= steps.trim);
+export async function aboutBytes(log: Log, manifest: Manifest, { signal }: CallOptions = {}): Promise<number> {
+  const { tail, steps } = manifest;
+  const count = steps.end - steps.trim;
+  if (count === 0) return 0;
+  const newest = tail.batches.filter((_, i) => tail.start + i >= steps.trim);
+  // A run was sealed this very moment: the last batch of it must do.
+  const batches =
+    newest.length > 0 ? newest : [(await log.index.locate(manifest, asStep(steps.end - 1), { signal })).descriptor];
   const bytes = batches.reduce((sum, { extents }) => sum + extents.reduce((all, { size }) => all + size, 0), 0);
-  return batches.length === 0 ? 0 : Math.round((bytes / batches.length) * (steps.end - steps.trim));
+  return Math.round((bytes / batches.length) * count);
 }

@@ -109,7 +109,7 @@ describe("looking", () => {
       },
     ]);
     const { stdout } = await must("info", uri);
-    expect(stdout).toMatch(/steps +0 to 7 \(8 batches, 32 rows\), closed/);
+    expect(stdout).toMatch(/steps +0 to 7 \(8 batches, 32 rows, about \d[^)]*B\), closed/);
   });
 
   test("ls finds namespaces below a folder and batches in a namespace", async () => {

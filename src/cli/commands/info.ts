@@ -1,18 +1,19 @@
 /** `batchweave info`: the state of a namespace, once or again and again. */
 import type { Env, NamespaceInfo } from "../../index.js";
 import type { Call, Command } from "../command.js";
-import { formatMs, table } from "../terminal.js";
+import { formatBytes, formatMs, table } from "../terminal.js";
 import { orderText } from "./create.js";
 
 const producersShownMax = 20;
 
-async function run({ args, terminal, open, stopping, env, metrics }: Call): Promise<undefined> {
+async function run({ args, terminal, open, stopping, env }: Call): Promise<undefined> {
   const intervalMs = args.watchIntervalMs() ?? 1_000;
   const ns = await open();
   const { signal } = stopping;
   if (!args.flag("watch")) {
     const info = await ns.info({ detail: true, signal });
-    terminal.result(info, () => describe(info, env).join("\n"));
+    const bytes = terminal.isJson ? 0 : await ns.aboutBytes({ signal });
+    terminal.result(info, () => describe(info, env, bytes).join("\n"));
     return undefined;
   }
   let before = { version: -1, end: 0, atMs: env.monotonic() };
@@ -20,15 +21,14 @@ async function run({ args, terminal, open, stopping, env, metrics }: Call): Prom
     const info = await ns.info({ detail: true, signal }).catch(ifStopped(signal));
     if (!info) break;
     const { end, trim } = info.steps;
-    metrics.set("batchweave_head_version", "Newest manifest version seen.", info.version);
-    metrics.set("batchweave_end_step", "First step that is not visible yet.", end);
-    metrics.set("batchweave_trim_step", "First step still promised.", trim);
+    // It sets the metrics of the log.
+    const bytes = (await ns.vitals({ signal }).catch(ifStopped(signal)))?.aboutBytes ?? 0;
     const atMs = env.monotonic();
     const perSecond = before.version < 0 ? 0 : (1_000 * (end - before.end)) / Math.max(1, atMs - before.atMs);
     const summary = `version ${info.version}  steps ${trim}-${end}  ${perSecond.toFixed(1)} steps/s${info.closed ? "  closed" : ""}`;
     if (info.version !== before.version || terminal.isLive) {
       if (terminal.isJson) terminal.result(info, "");
-      else terminal.live([...describe(info, env), "", `${perSecond.toFixed(1)} steps/s; Ctrl-C ends`], summary);
+      else terminal.live([...describe(info, env, bytes), "", `${perSecond.toFixed(1)} steps/s; Ctrl-C ends`], summary);
     }
     before = { version: info.version, end, atMs };
     if (info.closed) break;
@@ -44,7 +44,7 @@ function ifStopped(signal: AbortSignal): (error: unknown) => undefined {
   };
 }
 
-function describe(info: NamespaceInfo, env: Env): string[] {
+function describe(info: NamespaceInfo, env: Env, bytes: number): string[] {
   const { trim, end } = info.steps;
   const { rows, chunks } = info.grid;
   const age = formatMs(Math.max(0, env.now() - info.lastCommit.timeMs));
@@ -53,7 +53,7 @@ function describe(info: NamespaceInfo, env: Env): string[] {
     info.uri,
     `  uuid      ${info.uuid}`,
     `  grid      ${rows} rows x ${chunks} chunks, order ${orderText(info.order)}`,
-    `  steps     ${count === 0 ? `${end === 0 ? "none yet" : "none left"}, the next is ${end}` : `${trim} to ${end - 1}`} (${count} batches, ${count * rows} rows), ${info.closed ? "closed" : "open"}`,
+    `  steps     ${count === 0 ? `${end === 0 ? "none yet" : "none left"}, the next is ${end}` : `${trim} to ${end - 1}`} (${count} batches, ${count * rows} rows${bytes > 0 ? `, about ${formatBytes(bytes)}` : ""}), ${info.closed ? "closed" : "open"}`,
     `  version   ${info.version}, ${info.version === 0 ? "nothing committed yet" : `committed ${age} ago by ${info.lastCommit.by}`}`,
   ];
   if (info.maxLag !== undefined) lines.push(`  max lag   ${info.maxLag} steps ahead of the newest checkpoint`);

@@ -5,6 +5,8 @@ import {
   listNamespaces,
   type Namespace,
   type NamespaceListing,
+  type NamespaceOptions,
+  openNamespace,
 } from "../../index.js";
 import type { Call, Command } from "../command.js";
 import { durabilityOf } from "../run.js";
@@ -25,9 +27,14 @@ async function run(call: Call): Promise<undefined> {
 }
 
 async function listBelow({ args, terminal, stopping }: Call): Promise<void> {
-  const found: NamespaceListing[] = [];
+  const found: (NamespaceListing & Size)[] = [];
   const storeSettings = { durability: durabilityOf(args) };
-  for await (const one of listNamespaces(args.uri, { signal: stopping.signal, storeSettings })) {
+  const { signal } = stopping;
+  for await (const listing of listNamespaces(args.uri, { signal, storeSettings })) {
+    const one = {
+      ...listing,
+      ...(listing.problem === undefined ? await sizeOf(listing.uri, { signal, storeSettings }) : {}),
+    };
     if (terminal.isJson) terminal.result(one, "");
     else found.push(one);
   }
@@ -36,13 +43,34 @@ async function listBelow({ args, terminal, stopping }: Call): Promise<void> {
     terminal.note(`There is no namespace at or below ${args.uri}.`);
     return;
   }
-  const rows = found.map(({ uri, grid, order, problem }) => [
+  const rows = found.map(({ uri, grid, order, problem, steps, aboutBytes, closed }) => [
     uri,
     grid ? `${grid.rows} x ${grid.chunks}` : "?",
     order ? orderText(order) : "?",
-    problem ?? "",
+    steps ? `${steps.trim}-${steps.end}` : "?",
+    aboutBytes === undefined ? "?" : formatBytes(aboutBytes),
+    problem ?? (closed ? "closed" : ""),
   ]);
-  terminal.result(undefined, table(["namespace", "grid", "order", ""], rows));
+  terminal.result(undefined, table(["namespace", "grid", "order", "steps", "about", ""], rows));
+}
+
+/** What a log holds; nothing when it cannot be opened. */
+interface Size {
+  readonly steps?: { readonly trim: number; readonly end: number };
+  readonly aboutBytes?: number;
+  readonly closed?: boolean;
+  readonly problem?: string | undefined;
+}
+
+async function sizeOf(uri: string, options: NamespaceOptions): Promise<Size> {
+  try {
+    const ns = await openNamespace(uri, options);
+    const { steps, closed } = await ns.info({ signal: options.signal });
+    return { steps, closed, aboutBytes: await ns.aboutBytes({ signal: options.signal }) };
+  } catch (error) {
+    if (!isBatchWeaveError(error)) throw error;
+    return { problem: error.message };
+  }
 }
 
 async function listSteps({ args, terminal, stopping }: Call, ns: Namespace): Promise<void> {
@@ -65,7 +93,10 @@ async function listSteps({ args, terminal, stopping }: Call, ns: Namespace): Pro
     b.origin === undefined ? "" : `of ${b.origin}`,
   ]);
   if (!terminal.isJson && rows.length > 0) terminal.result(undefined, table(header, rows));
-  terminal.note(`${ns.uri} holds steps ${steps.trim} to ${steps.end - 1} (${steps.end - steps.trim} batches).`);
+  const bytes = await ns.aboutBytes({ signal: stopping.signal });
+  terminal.note(
+    `${ns.uri} holds steps ${steps.trim} to ${steps.end - 1} (${steps.end - steps.trim} batches, about ${formatBytes(bytes)}).`,
+  );
 }
 
 export const command: Command = {
