@@ -144,6 +144,18 @@ class Namespace:
         """Ends the log for everybody: no batch after the current end, and ranks stop there. Gives the end."""
         return self.log.close(drop_waiting).end
 
+    def about_bytes(self) -> int:
+        """About how many bytes the readable steps hold: those of the newest, times their number."""
+        manifest = self.log.head.known or self.log.head.jump()
+        count = manifest.end - manifest.trim
+        if count == 0:
+            return 0
+        newest = [batch for i, batch in enumerate(manifest.tail.batches) if manifest.tail.start + i >= manifest.trim]
+        # A run was sealed this very moment: the last batch of it must do.
+        batches = newest or [self.log.index.locate(manifest, manifest.end - 1).descriptor]
+        total = sum(extent.size for batch in batches for extent in batch.extents)
+        return int(total / len(batches) * count + 0.5)
+
     def info(self) -> dict[str, Any]:
         """The state of the log at its head; the same fields as `batchweave info --json`."""
         manifest = self.log.head.jump()

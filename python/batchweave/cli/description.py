@@ -7,18 +7,19 @@ from typing import Any, Sequence
 _PRODUCERS_SHOWN_MAX = 20
 
 
-def describe(info: dict[str, Any]) -> str:
-    """The text of what Namespace.info() gave."""
+def describe(info: dict[str, Any], about_bytes: int) -> str:
+    """The text of what Namespace.info() and about_bytes() gave."""
     trim, end = info["steps"]["trim"], info["steps"]["end"]
     grid, order, last = info["grid"], info["order"], info["lastCommit"]
     count = end - trim
     steps = f"{trim} to {end - 1}" if count else f"{'none left' if end else 'none yet'}, the next is {end}"
     committed = f"committed {_age(last['timeMs'])} by {last['by']}" if info["version"] else "nothing committed yet"
+    about = f", about {format_bytes(about_bytes)}" if about_bytes else ""
     lines = [
         info["uri"],
         f"  uuid      {info['uuid']}",
         f"  grid      {grid['rows']} rows x {grid['chunks']} chunks, order {_order(order)}",
-        f"  steps     {steps} ({count} batches, {count * grid['rows']} rows), {'closed' if info['closed'] else 'open'}",
+        f"  steps     {steps} ({count} batches, {count * grid['rows']} rows{about}), {'closed' if info['closed'] else 'open'}",
         f"  version   {info['version']}, {committed}",
     ]
     if "maxLag" in info:

@@ -42,7 +42,7 @@ def _info(args: argparse.Namespace) -> None:
     if args.json:
         _print_json(info)
         return
-    print(printable(describe(info)))
+    print(printable(describe(info, namespace.about_bytes())))
 
 
 def digest_of(share: Share[Any]) -> str:

@@ -144,7 +144,7 @@ function retentionOf({ info, groups, aboutBytes }: Vitals): Finding[] {
       what: `group ${group}: newest checkpoint ${checkpoint} is ${lagSteps} steps behind the end, ${ageMs === undefined ? "older than what reclaim left" : `${formatMs(ageMs)} old`}`,
       ...(isOld
         ? {
-            todo: `if that run is over, release it: batchweave checkpoint ${info.uri} --group ${group} --release ${checkpoint}`,
+            todo: `if that run is over, release it: batchweave checkpoint ${info.uri} release ${checkpoint} --group ${group}`,
           }
         : {}),
     });
