@@ -1,5 +1,6 @@
 /** The planted bugs: one safety rule taken out at a time. Texts are the compiled code's, so `plant` notices when it moves on. */
 import { deepBugs } from "./deep-bugs.js";
+import { fleetBugs } from "./fleet-bugs.js";
 import type { PlantedBug } from "./planted.js";
 import { powerBugs } from "./power-bugs.js";
 
@@ -436,6 +437,7 @@ export const plantedBugs: readonly PlantedBug[] = [
   ...forking,
   ...deleting,
   ...deepBugs,
+  ...fleetBugs,
   ...powerBugs,
 ];
 

@@ -1,6 +1,7 @@
 /** Scenarios as data: who takes part, what goes wrong, for how long, and what must be true afterwards. */
 import { batchPrefix } from "../../src/format/index.js";
 import { chainCast } from "../actors/chain-cast.js";
+import { fleetCast } from "../actors/fleet-cast.js";
 import { livesCast } from "../actors/lives-cast.js";
 import { powerCast } from "../actors/power-cast.js";
 import { weaveCast } from "../actors/weave-cast.js";
@@ -64,6 +65,7 @@ export interface Scenario {
 /** Casts by name. */
 export const castBuilders: Readonly<Record<string, CastBuilder>> = {
   chain: chainCast,
+  fleet: fleetCast,
   lives: livesCast,
   power: powerCast,
   weave: weaveCast,
@@ -291,6 +293,29 @@ const power = {
   ],
 } satisfies Scenario;
 
+/** Loaders and constructors that come, go, stand still and die. */
+const fleet = {
+  name: "fleet",
+  about: "loaders, constructors, a rank and a reclaimer: lanes that move write the log of one process",
+  cast: "fleet",
+  latency: "wide",
+  timeoutMs: 4000,
+  faults: { calls: { ...callTrouble, shortPage: 0.02 }, lateMs: [4000, 30_000], stallMs: [2000, 10_000] },
+  processFaults: [
+    { kind: "crash", meanGapMs: 4000 },
+    { kind: "pause", meanGapMs: 5000, durationMs: [1000, 20_000] },
+    { kind: "leave", meanGapMs: 8000 },
+    { kind: "join", meanGapMs: 8000 },
+    { kind: "clockJump", meanGapMs: 15_000 },
+  ],
+  faultMs: 40_000,
+  liveMs: 900_000,
+  drainMs: 60_000,
+  leastPerSeed: { calls: 500, blocks: 10, batches: 10 },
+  mustHappen:
+    "crash pause leave join taken taken-over lost given-up checkpoints reclaims trimmedBlocks trimmedSteps".split(" "),
+} satisfies Scenario;
+
 /** Every scenario by name. */
 export const scenarios: ReadonlyMap<string, Scenario> = new Map(
   [
@@ -349,6 +374,7 @@ export const scenarios: ReadonlyMap<string, Scenario> = new Map(
       settings: { ...chaos.settings, cadences: ["cooperative"] },
     },
     deep,
+    fleet,
     power,
     ...hazardScenarios,
   ].map((scenario) => [scenario.name, scenario]),

@@ -26,6 +26,7 @@ type Blocks = readonly number[];
 
 const tickMs = 500;
 const reclaimMs = 60_000;
+const sayAgainMs = 3_000;
 
 /** Keeps source logs in step with a training log. */
 export class SourceKeeper {
@@ -35,7 +36,9 @@ export class SourceKeeper {
   readonly #lanes = new Map<number, { readonly seq: number; readonly blocks: Blocks }>();
   /** By step of a live checkpoint or a fork: where its successor would go on. Read while the batches before it are there. */
   readonly #floors = new Map<number, Blocks>();
-  readonly #said = new Map<number, { readonly at: number; readonly floor: number }>();
+  readonly #said = new Map<number, { readonly at: number; readonly floor: number; readonly saidMs: number }>();
+  /** Sources of which a constructor waits for a block. */
+  #wanted: ReadonlySet<number> = new Set();
   #reclaimedMs: number;
 
   constructor(parts: KeeperParts) {
@@ -96,10 +99,13 @@ export class SourceKeeper {
   async #allowed(heads: Blocks, signal: AbortSignal): Promise<Blocks> {
     const { pipeline, exchange, wanted } = this.#parts;
     const blocks = [...heads];
+    const asked = new Set<number>();
     for (const { source, block } of await wanted(signal)) {
       const i = pipeline.print.names.indexOf(source);
+      asked.add(i);
       if (i !== -1) blocks[i] = Math.max(blocks[i] as number, block - Math.floor(exchange.aheadBlocks / 2));
     }
+    this.#wanted = asked;
     return blocks;
   }
 
@@ -164,19 +170,25 @@ export class SourceKeeper {
   ): Promise<void> {
     const { logs, exchange, env } = this.#parts;
     const said = this.#said.get(source);
-    if (said && at < said.at + Math.ceil(exchange.aheadBlocks / 4) && floor === said.floor) return;
+    const nowMs = env.monotonic();
+    // A keeper that stood still for long may have said something older after us, by which loaders are measured now.
+    const isDoubtful = this.#wanted.has(source) && said !== undefined && nowMs - said.saidMs >= sayAgainMs;
+    const isFar = !said || at >= said.at + Math.ceil(exchange.aheadBlocks / 4) || floor !== said.floor;
+    if (!isFar && !isDoubtful) return;
     const ns = logs[source] as Namespace;
-    const { end } = (await ns.info({ signal })).steps;
+    const { end, trim } = (await ns.info({ signal })).steps;
     const nonce = env.id().slice(0, 8);
-    const register = (id: string, block: number, keepLast?: number): Promise<unknown> =>
-      ns.checkpoint(`${id}-${block}-${nonce}`, makeCursor(ns.uuid, Math.min(block, end), 0), {
-        group: this.#group,
-        keepLast,
-        signal,
+    const register = async (id: string, block: number, keepLast?: number): Promise<void> => {
+      const row = Math.max(trim, Math.min(block, end));
+      const options = { group: this.#group, keepLast, signal };
+      await ns.checkpoint(`${id}-${block}-${nonce}`, makeCursor(ns.uuid, row, 0), options).catch((error: unknown) => {
+        // Somebody who kept before us, or beside us, has seen later checkpoints: what it released is not ours to keep.
+        if (!isBatchWeaveError(error, "RECLAIMED")) throw error;
       });
+    };
     await register("floor", floor);
     await register("at", at, 2);
-    this.#said.set(source, { at, floor });
+    this.#said.set(source, { at, floor, saidMs: nowMs });
   }
 }
 
