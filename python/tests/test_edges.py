@@ -5,6 +5,7 @@ Method: values on both sides of each edge, and what was written read back; produ
 """
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import struct
@@ -17,7 +18,7 @@ from unittest import mock
 from batchweave import BatchWeaveError, open_namespace
 from batchweave.format.checksum import crc32
 from batchweave.format.descriptor import Descriptor, Extent
-from batchweave.format.keys import INTENT_PREFIX, batch_intents, parse_intent_key
+from batchweave.format.keys import INTENT_PREFIX, batch_intents, batch_key, parse_intent_key
 from batchweave.format.namespace_spec import decode_namespace
 from batchweave.format.sample_block import SampleEntry, check_sample
 from batchweave.format.seal import SEAL_BYTES, stride_for
@@ -179,6 +180,14 @@ class Producers(unittest.TestCase):
             ticket.wait(0.01)
         self.assertTrue(publisher._outbox.is_awaited())
         producer._stop()
+
+    def test_a_resume_point_in_an_object_that_is_too_small_for_one_is_missing(self) -> None:
+        world = World()
+        Writer(world.log, "p").write(1)
+        key = batch_key(world.log.head.jump().tail.batches[0], 0)
+        for start, is_there in ((0, True), (-5, False)):
+            with contextlib.nullcontext() if is_there else self.assertRaisesRegex(BatchWeaveError, "resume point"):
+                self.assertEqual(len(world.log._range(key, start, 10)), 10)
 
     def test_a_carrier_removes_the_intents_that_are_in(self) -> None:
         world = World()
