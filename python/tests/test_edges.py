@@ -12,6 +12,7 @@ import struct
 import threading
 import time
 import unittest
+import zlib
 from typing import Any
 from unittest import mock
 
@@ -19,6 +20,7 @@ from batchweave import BatchWeaveError, open_namespace
 from batchweave.format.checksum import crc32
 from batchweave.format.descriptor import Descriptor, Extent
 from batchweave.format.keys import INTENT_PREFIX, batch_intents, batch_key, parse_intent_key
+from batchweave.format.lineage import decode_lineage, encode_lineage
 from batchweave.format.namespace_spec import decode_namespace
 from batchweave.format.sample_block import SampleEntry, check_sample
 from batchweave.format.seal import SEAL_BYTES, stride_for
@@ -111,6 +113,13 @@ class Format(unittest.TestCase):
             self.assertEqual(stride_for([bytes(length)] * 2, most), expected, (length, most))
         self.assertIsNone(stride_for([], 1 << 20))
         self.assertIsNone(stride_for([bytes(5_000), bytes(5_001)], 1 << 20))
+
+    def test_lineage_has_a_column_of_rows_only_if_a_sample_has_one(self) -> None:
+        for more, has_rows in (({}, False), ({"row": 0}, True)):
+            samples = [{"source": "a", "id": "1", "tokens": 2}, {"source": "a", "id": "2", "tokens": 2, **more}]
+            block = encode_lineage(samples)
+            self.assertEqual(b'"row"' in zlib.decompress(block[16:]), has_rows)
+            self.assertEqual(decode_lineage(block, "here"), samples)
 
     def test_a_sample_is_given_out_only_as_it_was_packed(self) -> None:
         entry = SampleEntry("a", 1, 0, 3, crc32(b"abc"), (), {})
