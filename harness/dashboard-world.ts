@@ -124,10 +124,15 @@ export async function makeWorld(root: string): Promise<World> {
   const raw = await writePlain(at("runs/raw"), 3, 20);
   await raw.endLog();
   await writePlain(at("runs/ablation"), 1, 5);
+  const photos = { source: "photos", samples: 480, waitMs: 9_100, readMs: 1_200, transformMs: 31_000, faults: 0 };
   const pulses: Pulse[] = [
     train.pulse({ role: "producer", name: "lane-0", facts: () => ({ inFlight: 2, bytes: 81_920 }) }),
-    train.pulse({ role: "loader", name: "host-a", facts: () => ({ source: "photos", perSecond: 9.1, buffered: 12 }) }),
-    train.pulse({ role: "rank", name: "default-0", facts: () => ({ iteration: 32, waitedMs: 420 }) }),
+    train.pulse({
+      role: "loader",
+      name: "host-a",
+      facts: () => ({ waitingFor: "source photos", waitingMs: 2_400, sources: [photos] }),
+    }),
+    train.pulse({ role: "rank", name: "default-0", facts: () => ({ step: 32, waitedMs: 420, lagSteps: 8 }) }),
   ];
   return {
     train,

@@ -3,42 +3,42 @@
  *
  *   npm run screenshots
  */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { builtPage, chromiumPath, repositoryRoot, startChromium } from "../harness/chromium.js";
 import { makeWorld } from "../harness/dashboard-world.js";
 import { inScratchFolder } from "../harness/scratch-folder.js";
-import { serveDashboard } from "../src/dashboard/index.js";
-import { listNamespaces, openNamespace, systemEnv } from "../src/index.js";
-import { openTokenizer } from "../src/plan/index.js";
 
 const views = ["overview", "log", "fleet", "sources", "storage", "family", "step"];
 const into = join(repositoryRoot, ".cache/screenshots");
 
+/** The command itself, as its users start it. */
+async function startDashboard(root: string): Promise<{ child: ChildProcess; url: string }> {
+  const main = join(repositoryRoot, "dist/src/cli/main.js");
+  const args = [main, "dashboard", root, "--tokenizer", "bytes", "--json"];
+  const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
+  const [first] = (await once(child.stdout, "data")) as [Buffer];
+  return { child, url: (JSON.parse(first.toString()) as { url: string }).url };
+}
+
 async function takePictures(folder: string, chromium: string): Promise<void> {
   const root = pathToFileURL(folder).href;
   const world = await makeWorld(root);
-  const tokenizer = await openTokenizer({ kind: "bytes" });
-  const page = builtPage(repositoryRoot);
-  const dashboard = await serveDashboard(
-    { uri: root, tokenizer: { name: "bytes", decode: (tokens) => tokenizer.decode(tokens) }, page },
-    {
-      env: systemEnv,
-      open: (uri, signal) => openNamespace(uri, { signal }),
-      list: (uri, signal) => listNamespaces(uri, { signal }),
-    },
-  );
+  builtPage(repositoryRoot);
+  const { child, url } = await startDashboard(root);
   const browser = await startChromium(chromium);
   try {
     for (const colorScheme of ["light", "dark"] as const) {
       for (const width of [1280, 390]) {
         const context = await browser.newContext({ viewport: { width, height: 800 }, colorScheme });
         const tab = await context.newPage();
-        await tab.goto(dashboard.url);
+        await tab.goto(url);
         for (const view of views) {
           const query = `?ns=${encodeURIComponent(`${root}/train`)}`;
-          await tab.goto(`${dashboard.url.split("#")[0]}#/${view === "overview" ? "" : view + query}`);
+          await tab.goto(`${url.split("#")[0]}#/${view === "overview" ? "" : view + query}`);
           await tab.waitForSelector(view === "overview" ? "table" : ".card");
           // Charts need some looks.
           await tab.waitForTimeout(view === "log" ? 5_000 : 800);
@@ -51,7 +51,7 @@ async function takePictures(folder: string, chromium: string): Promise<void> {
     }
   } finally {
     await browser.close();
-    await dashboard.close();
+    child.kill("SIGTERM");
     await world.close();
   }
 }

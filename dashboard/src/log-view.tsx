@@ -1,11 +1,11 @@
 /** The log: its strip of steps, freshness, throughput, lag, checkpoints and forks. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import type { HistoryView, LogView, StepsView } from "../../src/dashboard/views.js";
+import type { HealthView, HistoryView, LogView, StepsView } from "../../src/dashboard/views.js";
 import { type Asked, useView } from "./api.js";
 import { Chart, type Point } from "./chart.js";
 import * as show from "./format.js";
-import { Card, Fact, Pending, Table } from "./parts.js";
+import { Card, Fact, Health, Pending, Table } from "./parts.js";
 import { linkTo } from "./route.js";
 
 const pageSteps = 96;
@@ -18,6 +18,8 @@ export function LogPage(props: {
   const { ns, asked, theme } = props;
   const query = `ns=${encodeURIComponent(ns)}`;
   const history = useView<HistoryView>(`history?${query}`, 60_000);
+  // After the log itself: it asks for more.
+  const health = useView<HealthView>(asked.data && `health?${query}`, 5_000);
   const log = asked.data;
   if (!log) return <Pending asked={asked} />;
   const speed = speedOf(log);
@@ -25,11 +27,7 @@ export function LogPage(props: {
   const fresh = log.looks.findLast(({ freshMs }) => freshMs !== undefined)?.freshMs;
   return (
     <>
-      {log.waiting && (
-        <p class="warning" role="status">
-          {`The log waits for ${log.waiting.lane}: step ${show.count(log.waiting.missingStep)} is missing, and ${show.count(log.waiting.batches)} batches after it are there.`}
-        </p>
-      )}
+      <Health health={health.data} />
       {log.warning !== undefined && <p class="warning">{log.warning}</p>}
       <div class="facts">
         <Fact label="next step" value={show.count(log.steps.end)} hint="The first step that is not in the log yet" />

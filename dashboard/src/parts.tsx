@@ -1,6 +1,8 @@
 /** Small parts that all views use. */
 import type { ComponentChildren, JSX } from "preact";
+import type { HealthView } from "../../src/dashboard/views.js";
 import type { Asked } from "./api.js";
+import { duration } from "./format.js";
 
 export function Card(props: {
   readonly title: string;
@@ -64,6 +66,23 @@ export function Table(props: {
           ))}
         </tbody>
       </table>
+    </div>
+  );
+}
+
+/** What holds the log up, in a sentence; the same that `batchweave top` says. */
+export function Health(props: { readonly health: HealthView | undefined }): JSX.Element | null {
+  const { health } = props;
+  if (!health || health.sentence === "looking") return null;
+  const isBad =
+    health.warnings.length > 0 || /wait|missing|nothing for/.test(health.sentence.replace("nothing waits", ""));
+  return (
+    <div class={isBad ? "warning" : "health"} role="status">
+      {health.sentence}
+      {health.etaMs === undefined ? "" : `; done in ${duration(health.etaMs)}`}
+      {health.warnings.map((warning) => (
+        <p key={warning}>{warning}</p>
+      ))}
     </div>
   );
 }

@@ -1,13 +1,14 @@
 /** Sources: the mixture against its schedule, who is waited for, and how even the work of the ranks is. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import type { CostsView, SourcesView } from "../../src/dashboard/views.js";
+import type { CostsView, HealthView, SourcesView } from "../../src/dashboard/views.js";
 import { useView } from "./api.js";
 import * as show from "./format.js";
-import { Card, Pending, Table } from "./parts.js";
+import { Card, Health, Pending, Table } from "./parts.js";
 
 export function SourcesPage(props: { readonly ns: string }): JSX.Element {
   const asked = useView<SourcesView>(`sources?ns=${encodeURIComponent(props.ns)}`, 5_000);
+  const health = useView<HealthView>(`health?ns=${encodeURIComponent(props.ns)}`, 5_000).data;
   const [chosen, setChosen] = useState<number | undefined>(undefined);
   const view = asked.data;
   if (!view) return <Pending asked={asked} />;
@@ -15,11 +16,7 @@ export function SourcesPage(props: { readonly ns: string }): JSX.Element {
   const steps = `steps ${show.count(view.from)} to ${show.count(Math.max(view.from, view.to - 1))}`;
   return (
     <>
-      {view.bottleneck !== undefined && (
-        <p class="warning" role="status">
-          {view.bottleneck}
-        </p>
-      )}
+      <Health health={health} />
       <Card
         title="Mixture"
         note={`${steps}, by ${view.unit}${view.phase === undefined ? "" : `, phase ${view.phase}`}`}
@@ -47,6 +44,23 @@ export function SourcesPage(props: { readonly ns: string }): JSX.Element {
           empty="The producers of these steps recorded no samples. Pass `lineage` to append, or write with a pipeline."
         />
       </Card>
+      {(health?.sources.length ?? 0) > 0 && (
+        <Card title="Loading" note="as loaders and producers tell in their pulses, the one most waited for first" wide>
+          <Table
+            head={["source", "samples", "waited for", "reading", "transforming", "faults"]}
+            numbers={[1, 2, 3, 4, 5]}
+            rows={(health?.sources ?? []).map((source) => [
+              source.source,
+              show.rate(source.perSecond),
+              <span class={source.waitShare >= 0.1 ? "bad" : ""}>{show.percent(source.waitShare)}</span>,
+              show.duration(source.readMs),
+              show.duration(source.transformMs),
+              show.count(source.faults),
+            ])}
+            empty=""
+          />
+        </Card>
+      )}
       <Card title="Balance" note="heaviest rank over the mean, as samples arrived and as planned; 1 is perfect">
         <Table
           head={["step", "before", "after", ""]}

@@ -1,6 +1,6 @@
 /** Which namespaces the page may look at: those at or below the place, and their families. Opened when first asked for. */
 import { BatchWeaveError, type Env, isBatchWeaveError, type Namespace, type NamespaceListing } from "../index.js";
-import { LogViews, type ViewSettings } from "./log-views.js";
+import { type Diagnose, LogViews, type ViewSettings } from "./log-views.js";
 import { ViewCache } from "./view-cache.js";
 import type { FamilyNode, FamilyView, OverviewRow, OverviewView } from "./views.js";
 
@@ -9,6 +9,7 @@ export interface Access {
   readonly env: Env;
   open(uri: string, signal: AbortSignal): Promise<Namespace>;
   list(uri: string, signal: AbortSignal): AsyncIterable<NamespaceListing>;
+  readonly diagnose: Diagnose;
 }
 
 const namespacesMax = 200;

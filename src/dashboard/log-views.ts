@@ -1,5 +1,5 @@
 /** What is shown of one namespace: few requests for each view, whatever the size of the log. */
-import type { BatchInfo, Env, Namespace, NamespaceInfo, PulseEntry } from "../index.js";
+import type { BatchInfo, Env, Namespace, NamespaceInfo, PulseEntry, Vitals } from "../index.js";
 import type { Tokenizer } from "../plan/index.js";
 import { sliceView } from "./preview.js";
 import { costsOf, sourcesView } from "./sources-view.js";
@@ -7,6 +7,7 @@ import { holdsOf, samplePlaces } from "./storage-view.js";
 import type { ViewCache } from "./view-cache.js";
 import type {
   FleetView,
+  HealthView,
   HistoryView,
   LogView,
   LookView,
@@ -19,6 +20,8 @@ import type {
 } from "./views.js";
 
 const lookMs = 1_000;
+const healthMs = 4_000;
+const ratesMs = 20_000;
 const looksMax = 720;
 const checkpointsMax = 100;
 const forksMax = 100;
@@ -37,7 +40,11 @@ const foreverMs = 3_600_000;
 export interface ViewSettings {
   readonly tokenizer: Pick<Tokenizer, "decode"> | undefined;
   readonly dollarsPerGbMonth: number;
+  readonly diagnose: Diagnose;
 }
+
+/** What holds a log up, from a look at it and one some seconds ago. */
+export type Diagnose = (now: Vitals, before: Vitals | undefined) => HealthView;
 
 /** The views of one namespace. */
 export class LogViews {
@@ -46,6 +53,7 @@ export class LogViews {
   readonly #cache: ViewCache;
   readonly #settings: ViewSettings;
   readonly #looks: LookView[] = [];
+  readonly #vitals: Vitals[] = [];
   /** Of versions that were read: they never change. */
   readonly #commits = new Map<
     number,
@@ -211,6 +219,20 @@ export class LogViews {
     };
   }
 
+  /** What holds the log up. Rates are those of about twenty seconds, or of as long as this server has looked. */
+  health(signal: AbortSignal): Promise<HealthView> {
+    return this.#keep("health", healthMs, async () => {
+      const now = await this.#ns.vitals({ signal });
+      this.#vitals.push(now);
+      while (this.#vitals.length > 2 && (this.#vitals[1] as Vitals).atMs < now.atMs - ratesMs) this.#vitals.shift();
+      const { sentence, warnings, etaMs, sources } = this.#settings.diagnose(
+        now,
+        this.#vitals.at(-2) && this.#vitals[0],
+      );
+      return { sentence, warnings: warnings.slice(0, 8), etaMs, sources: sources.slice(0, 64) };
+    });
+  }
+
   #pulses(signal: AbortSignal): Promise<readonly PulseEntry[]> {
     return this.#keep("pulses", 5_000, () => this.#ns.pulses({ signal }));
   }
@@ -227,7 +249,7 @@ export class LogViews {
         samples: await this.#samples(step, signal),
       })),
     );
-    return sourcesView(batches, info, await this.#pulses(signal));
+    return sourcesView(batches, info);
   }
 
   async storage(signal: AbortSignal): Promise<StorageView> {

@@ -143,7 +143,7 @@ class Answers {
     this.#root = settings.uri;
     this.#answerMsMax = settings.answerMsMax ?? 10_000;
     const { tokenizer, dollarsPerGbMonth = 0.023 } = settings;
-    const views = { tokenizer, dollarsPerGbMonth };
+    const views = { tokenizer, dollarsPerGbMonth, diagnose: access.diagnose };
     this.#catalog = new Catalog(settings.uri, access, views, tokenizer?.name);
   }
 
@@ -188,6 +188,8 @@ class Answers {
         return await views.steps(query.has("from") ? whole(query, "from") : undefined, signal);
       case "fleet":
         return await views.fleet((query.get("q") ?? "").slice(0, 256), whole(query, "page", 0), signal);
+      case "health":
+        return await views.health(signal);
       case "sources":
         return await views.sources(signal);
       case "storage":

@@ -1,5 +1,5 @@
-/** What the newest steps are made of, against what the schedule wants; balance; and who is waited for. Pure. */
-import type { LineageSample, NamespaceInfo, PulseEntry } from "../index.js";
+/** What the newest steps are made of, against what the schedule wants; and balance. Pure. */
+import type { LineageSample, NamespaceInfo } from "../index.js";
 import type { CostsView, SourceRow, SourcesView } from "./views.js";
 
 /** A step as the view needs it. */
@@ -47,11 +47,7 @@ function countsOf(value: unknown): [string, number][] {
 }
 
 /** The view over some steps in a row. */
-export function sourcesView(
-  steps: readonly LookedAt[],
-  info: NamespaceInfo,
-  pulses: readonly PulseEntry[],
-): SourcesView {
+export function sourcesView(steps: readonly LookedAt[], info: NamespaceInfo): SourcesView {
   const rows = new Map<string, { samples: number; tokens: number; faults: number; wanted: number }>();
   const row = (source: string): { samples: number; tokens: number; faults: number; wanted: number } => {
     const known = rows.get(source) ?? { samples: 0, tokens: 0, faults: 0, wanted: 0 };
@@ -104,21 +100,5 @@ export function sourcesView(
       if (typeof before !== "number" || typeof after !== "number") return [];
       return [{ step, before, after, costs: costsOf(user) }];
     }),
-    bottleneck: bottleneckOf(info, pulses),
   };
-}
-
-/** Who is waited for, in a sentence. */
-function bottleneckOf(info: NamespaceInfo, pulses: readonly PulseEntry[]): string | undefined {
-  const { waiting, checkpoints, maxLag, steps } = info;
-  if (waiting)
-    return `The log waits for ${waiting.lane}: step ${waiting.missingStep} is missing, and ${waiting.batches} batches after it are there.`;
-  const newest = Math.max(-1, ...checkpoints.map(({ step }) => step));
-  if (maxLag !== undefined && newest >= 0 && steps.end - newest >= maxLag)
-    return `Producers wait for a checkpoint: they are ${steps.end - newest} steps ahead of it, and may be ${maxLag}.`;
-  for (const { facts } of pulses) {
-    const told = facts["bottleneck"];
-    if (typeof told === "string" && told !== "") return told.slice(0, 300);
-  }
-  return undefined;
 }

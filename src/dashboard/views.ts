@@ -137,6 +137,23 @@ interface PulseRow {
   readonly facts: Readonly<Record<string, unknown>>;
 }
 
+/** `/api/health`: what holds the log up, from two looks at it and the pulses of everybody. */
+export interface HealthView {
+  readonly sentence: string;
+  readonly warnings: readonly string[];
+  /** Until the log is complete, where somebody says how long it is to be. */
+  readonly etaMs: number | undefined;
+  readonly sources: readonly {
+    readonly source: string;
+    readonly perSecond: number;
+    /** Share of the time for which batches waited for it. */
+    readonly waitShare: number;
+    readonly readMs: number;
+    readonly transformMs: number;
+    readonly faults: number;
+  }[];
+}
+
 /** `/api/sources`: what the newest steps are made of. */
 export interface SourcesView {
   readonly from: number;
@@ -153,8 +170,6 @@ export interface SourcesView {
     readonly after: number;
     readonly costs: CostsView | undefined;
   }[];
-  /** Who is waited for, in a sentence; undefined when nobody says. */
-  readonly bottleneck: string | undefined;
 }
 
 export interface CostsView {

@@ -11,6 +11,7 @@ import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, type TestContext, test } from "vitest";
 import { builtPage, chromiumPath, startChromium } from "../../harness/chromium.js";
 import { goOn, hostileName, makeWorld, type World } from "../../harness/dashboard-world.js";
+import { diagnose } from "../../src/cli/diagnosis.js";
 import { type Dashboard, type DashboardSettings, serveDashboard } from "../../src/dashboard/index.js";
 import { createNamespace, listNamespaces, MemoryStore, openNamespace, systemEnv } from "../../src/index.js";
 import { openTokenizer } from "../../src/plan/index.js";
@@ -34,6 +35,7 @@ async function serve(settings: DashboardSettings, store?: WatchedStore): Promise
       env: systemEnv,
       open: (uri, signal) => openNamespace(uri, { signal, store: store?.store }),
       list: (uri, signal) => listNamespaces(uri, { signal }),
+      diagnose: (now, before) => diagnose(now, before, 0),
     },
   );
   running.push(served);
@@ -127,9 +129,7 @@ describe("views", () => {
   browserTest("the fleet: lanes, and processes by their pulses", async (context) => {
     const { page, wrong } = await open(context, "fleet");
     await page.getByText("lane-1").waitFor();
-    await expect
-      .poll(() => page.locator("main").innerText(), { timeout: 20_000 })
-      .toMatch(/source photos\s+perSecond 9\.10/);
+    await expect.poll(() => page.locator("main").innerText(), { timeout: 20_000 }).toMatch(/waitingFor source photos/);
     expect(wrong).toEqual([]);
   });
 
@@ -139,6 +139,9 @@ describe("views", () => {
     // The schedule of the second phase, and draws that met it exactly.
     expect(await page.locator("tr", { hasText: "code" }).innerText()).toMatch(/50\.0 %\s+50\.0 %/);
     expect(await page.locator(".meter .wanted").count()).toBe(3);
+    // The sentence of `batchweave top`, from the pulse of a process that waits for a source.
+    await page.getByText("loader host-a waits for source photos").waitFor();
+    expect(await page.locator(".card", { hasText: "Loading" }).innerText()).toMatch(/photos\s/);
     await page.getByRole("button", { name: "ranks" }).first().click();
     await page.getByText("Cost by rank, step 32").waitFor();
     expect(await page.locator(".costs rect.after").count()).toBe(4);
@@ -270,12 +273,13 @@ describe("live", () => {
 });
 
 describe("size", () => {
-  /** Time from the address to the first steps on the page. */
-  async function opening(context: TestContext, served: Dashboard): Promise<{ tab: Tab; ms: number }> {
-    const begun = performance.now();
+  /** Time from the address to the first steps on the page, and what the server worked for it: on a busy machine only that tells something. */
+  async function opening(context: TestContext, served: Dashboard): Promise<{ tab: Tab; ms: number; cpuMs: number }> {
+    const [begun, used] = [performance.now(), process.cpuUsage()];
     const tab = await openTab(context, served.url);
     await tab.page.locator(".cell").first().waitFor();
-    return { tab, ms: performance.now() - begun };
+    const { user, system } = process.cpuUsage(used);
+    return { tab, ms: performance.now() - begun, cpuMs: (user + system) / 1_000 };
   }
 
   browserTest(
@@ -301,15 +305,14 @@ describe("size", () => {
       small.delayMs = 20;
       const first = await opening(context, await serve({ uri: "memory:dashboard-small" }, small));
       await first.tab.page.close();
-      const { tab, ms } = await opening(context, await serve({ uri: "memory:dashboard-large" }, watched));
+      const { tab, ms, cpuMs } = await opening(context, await serve({ uri: "memory:dashboard-large" }, watched));
       const atOpening = watched.requests;
       console.log(
-        `opened in ${Math.round(ms)} ms with ${atOpening} requests; a log of one step in ${Math.round(first.ms)} ms`,
+        `opened in ${Math.round(ms)} ms with ${atOpening} requests and ${Math.round(cpuMs)} ms of work; a log of one step in ${Math.round(first.ms)} ms and ${Math.round(first.cpuMs)} ms`,
       );
       expect(await tab.page.locator(".facts").innerText()).toMatch(/10,000,000/);
       expect(atOpening).toBeLessThanOrEqual(60);
-      // Two seconds more than a log of one step takes on this machine at this moment.
-      expect(ms - first.ms).toBeLessThan(2_000);
+      expect(cpuMs).toBeLessThan(2_000);
       await tab.page.keyboard.press("2");
       await tab.page.getByText("page 1 of 200").waitFor();
       await tab.page.getByLabel("find producers and processes by name").fill("p-9999");

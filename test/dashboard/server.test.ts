@@ -9,6 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { diagnose } from "../../src/cli/diagnosis.js";
 import { type Dashboard, serveDashboard } from "../../src/dashboard/index.js";
 import { createNamespace, MemoryStore, openNamespace, systemEnv } from "../../src/index.js";
 import { WatchedStore } from "./watched-store.js";
@@ -54,6 +55,7 @@ beforeAll(async () => {
         return await openNamespace(at, { store: watched.store, signal });
       },
       list: async function* () {},
+      diagnose: (now, before) => diagnose(now, before, 0),
     },
   );
 });
@@ -79,7 +81,12 @@ test("a name that another site made to point here is refused, and so is a token 
   const authorization = `Bearer ${token}`;
   expect((await ask("/api/log", { authorization, host: "evil.example" })).status).toBe(403);
   expect((await ask("/api/log", { authorization, host: "localhost:1" })).status).toBe(200);
-  const access = { env: systemEnv, open: openNamespace as never, list: async function* () {} };
+  const access = {
+    env: systemEnv,
+    open: openNamespace as never,
+    list: async function* () {},
+    diagnose: diagnose as never,
+  };
   await expect(serveDashboard({ uri, token: "short" }, access)).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
 });
 

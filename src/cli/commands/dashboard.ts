@@ -4,6 +4,7 @@ import { listNamespaces, openNamespace } from "../../index.js";
 import { openTokenizer, type TokenizerChoice } from "../../plan/index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
+import { diagnose } from "../diagnosis.js";
 import { durabilityOf } from "../run.js";
 
 const encodings = ["gpt2", "r50k_base", "p50k_base", "p50k_edit", "cl100k_base", "o200k_base"] as const;
@@ -26,6 +27,8 @@ async function run({ args, terminal, stopping, env, metrics }: Call): Promise<un
       env,
       open: (uri, call) => openNamespace(uri, { metrics, storeSettings, signal: call }),
       list: (uri, call) => listNamespaces(uri, { storeSettings, signal: call }),
+      // The page says itself when the store does not answer.
+      diagnose: (now, before) => diagnose(now, before, 0),
     },
   );
   try {
