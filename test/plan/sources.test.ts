@@ -339,3 +339,24 @@ test("what loaders hold has one bound for the process: sixty sources of large sa
   // One sample of each is always allowed.
   expect(most).toBeLessThan(bytesMax + 2 * sources * lanes * sampleBytes);
 });
+
+test("lanes of one process that stand in different epochs do not get each other's windows, where their parts of a shard begin alike and end elsewhere", async () => {
+  const folder = dataFolder();
+  const count = writeJsonl(folder, "a", [40, 50, 30]);
+  const source = jsonl({ shards: join(folder, "a-*.jsonl"), epochs: 3 });
+  for (let seed = 0; seed < 8; seed++) {
+    const resolved = await resolveSource("s", source, seed, { env });
+    await using pool = new ShardPool({ env });
+    const cursors = [0, 1].map((lane) => new SourceCursor(resolved, pool, env, { seed, lane, lanes: 2 }));
+    const found = new Map<string, number>();
+    const step = async (lane: number): Promise<boolean> => {
+      const item = await cursors[lane]?.next();
+      if (item) found.set(item.id, (found.get(item.id) ?? 0) + 1);
+      return item !== undefined;
+    };
+    // The second is an epoch ahead of the first.
+    for (let i = 0; i < count / 2; i++) await step(1);
+    for (let open = [true, true]; open.some(Boolean); ) open = [await step(0), await step(1)];
+    expect([found.size, ...new Set(found.values())]).toEqual([count, 3]);
+  }
+});

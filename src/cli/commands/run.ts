@@ -19,6 +19,7 @@ import type { Call, Command } from "../command.js";
 import { rehearseFleet } from "../fleet-rehearsal.js";
 import { LifeSigns, sourceFacts, sourceWait } from "../life-signs.js";
 import { rehearse } from "../rehearsal.js";
+import { replay } from "../replay.js";
 import { durabilityOf } from "../run.js";
 
 /** Steps up to which the log is audited without being asked: reading everything back takes its time. */
@@ -33,6 +34,7 @@ async function run(call: Call): Promise<number | undefined> {
   const loaded = await loadPipeline(path);
   const planPath = args.text("plan");
   const pipeline = planPath === undefined ? loaded : withFleetPlan(loaded, await readFleetPlan(planPath), "loaders");
+  if (args.text("replay") !== undefined) return await replay(call, pipeline);
   const settings = readSettings(call, pipeline);
   if (isRehearsal(call, pipeline)) {
     const { exchange = "direct" } = pipeline.spec;
@@ -197,6 +199,10 @@ export const command: Command = {
       help: "Try it in a temporary folder: two producers, ranks reading, one producer killed, and an undisturbed run to compare (40 steps at most, or --steps).",
     },
     seconds: { value: "N", help: 'With --rehearse and exchange "log": how long processes are disturbed (default 60).' },
+    replay: {
+      value: "LOG",
+      help: "Make the batches of an earlier log again, into another one: the same samples, rows and order, with the transforms as they are now.",
+    },
     interval: { value: "MS", help: "Commit at this interval instead of the adaptive cadence." },
     "no-close": { help: "Leave the log open when it is complete." },
     audit: { help: "Audit even a long or unfinished log." },
@@ -207,6 +213,7 @@ export const command: Command = {
     "batchweave run pipeline.ts --id p0",
     "batchweave run pipeline.ts --lanes 0-3 & batchweave run pipeline.ts --lanes 4-7",
     "batchweave run pipeline.mjs --id p1 --part 1/2",
+    "batchweave run pipeline.ts --replay s3://train/runs/7b --namespace s3://train/runs/7b-new-tokenizer",
   ],
   isLong: true,
   run,

@@ -21,6 +21,8 @@ export interface BatchNotes {
   readonly costs?: { readonly before: readonly number[]; readonly after: readonly number[] } | undefined;
   /** Max / mean cost over ranks and microbatches, as samples arrived and as planned. */
   readonly imbalance: { readonly before: LoadPlan["before"]; readonly after: LoadPlan["after"] };
+  /** The batch of an earlier log that this one repeats. */
+  readonly replayOf?: { readonly log: string; readonly step: number } | undefined;
   /** Samples, or rests of shards, that were left out or cut on the way; the first hundred by name. */
   readonly faults?: readonly Fault[] | undefined;
   readonly faultsMore?: number | undefined;

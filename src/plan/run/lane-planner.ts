@@ -6,14 +6,13 @@ import { BatchWeaveError, type Env, type LineageSample } from "../../index.js";
 import { FillBins } from "../graph/fill-bins.js";
 import type { LoadPlan } from "../graph/load-plan.js";
 import type { Fault } from "../load/fault.js";
-import type { PreparedSample } from "../load/prepared-sample.js";
-import type { SampleMeta } from "../load/sample-meta.js";
 import type { LoadedSample, SampleSupply, SupplyStart } from "../load/sample-supply.js";
 import type { FigureCounter } from "../load/source-figures.js";
 import type { TransformPool } from "../load/transform-pool.js";
 import { mixPosition, type Weights } from "../mix/mix-schedule.js";
 import { FillSelector, SampleSelector, type SelectionParts } from "../mix/sample-selection.js";
 import { type BatchNotes, lineageOf, notesOf, scheduleOf } from "./batch-notes.js";
+import { buildSlices } from "./batch-slices.js";
 import { fetchSamples, finishSamples } from "./finished-sample.js";
 import { decodeLaneState, encodeLaneState, type LaneState, nextStepOf } from "./lane-state.js";
 import type { ResolvedPipeline } from "./pipeline.js";
@@ -181,23 +180,10 @@ export class LanePlanner {
     decided: Weights | undefined,
   ): PlannedBatch {
     const { pipeline } = this.#parts;
-    const { graphs, construct, spec, mix, sources } = pipeline;
-    const values = samples.map(({ value }) => value);
+    const { graphs, spec, mix } = pipeline;
     const metas = samples.map(({ meta }) => meta);
     const backbone = graphs.backbone.plan(metas, start);
-    const images = graphs.encoder ? imagesOf(samples) : [];
-    const encoder =
-      graphs.encoder && images.length > 0 ? graphs.encoder.plan(images.map(({ meta }) => meta)) : undefined;
-    const encoded = encoder && encoderValues(encoder, images);
-    const deferred = Object.fromEntries(
-      sources.map(({ name, settings }) => [name, (settings.transforms ?? []).filter(({ at }) => at === "consumer")]),
-    );
-    const slices = construct.build({
-      plan: backbone,
-      values,
-      encoder: encoder && { plan: encoder, values: encoded as PreparedSample[] },
-      deferred,
-    });
+    const { slices, encoder } = buildSlices(pipeline, samples, backbone);
     const seq = this.#seq++;
     this.#age++;
     const position = mixPosition(mix, step);
@@ -304,23 +290,4 @@ function tooMany(step: number, { batch, spec }: ResolvedPipeline): BatchWeaveErr
     `Step ${step} has more draws left over than four batches take: ${draws} samples a batch do not fit into its sequences of ${spec.construct.seqLength} tokens. Take fewer samples, or more microbatches.`,
     { step, samples: draws },
   );
-}
-
-/** Each image as a unit of its own. */
-function imagesOf(samples: readonly LoadedSample[]): { readonly meta: SampleMeta; readonly value: PreparedSample }[] {
-  return samples.flatMap(({ meta, value }) =>
-    (value.images ?? []).map((image, k) => ({
-      meta: { source: meta.source, id: `${meta.id}#${k}`, tokens: image.tokens, images: [image.tokens] },
-      value: { tokens: [], images: [image] },
-    })),
-  );
-}
-
-/** Values in the order of the plan's samples: a graph that selects has left some out. */
-function encoderValues(
-  plan: LoadPlan,
-  images: readonly { readonly meta: SampleMeta; readonly value: PreparedSample }[],
-): PreparedSample[] {
-  const byMeta = new Map(images.map(({ meta, value }) => [meta, value]));
-  return plan.samples.map((meta) => byMeta.get(meta) as PreparedSample);
 }

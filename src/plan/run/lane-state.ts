@@ -113,6 +113,13 @@ export function isPrintOf(value: unknown, print: PipelinePrint): boolean {
   return point?.pipeline === print.shape && point.sources === printText(print.sources);
 }
 
+/** Whether a source is in order what it was for the pipeline that wrote a resume point. */
+export function isSourceOf(value: unknown, print: PipelinePrint, source: string): boolean {
+  const { sources } = value as Partial<LanePoint>;
+  const [own] = printList(printText([print.sources[print.names.indexOf(source)] as number]));
+  return typeof sources === "string" && printList(sources).includes(own as string);
+}
+
 /**
  * Reads a resume point back; refuses one of another pipeline or another part of it. With `isFork` the pipeline may have changed since: sources that
  * are still there as they were go on where they stood, others begin anew.

@@ -179,10 +179,13 @@ export class ShardPool implements AsyncDisposable {
   }
 }
 
-/** Parts of one shard are read by readers of their own, each going forward; a shard that cannot be divided is read once for all who share it. */
-function readerKey(source: ResolvedSource, { shard, from }: ShardPart): string {
+/**
+ * Parts of one shard are read by readers of their own, each going forward; a shard that cannot be divided is read once for all who share it. Lanes in different
+ * epochs may have parts that begin alike and end elsewhere: their windows are not the same.
+ */
+function readerKey(source: ResolvedSource, { shard, from, to }: ShardPart): string {
   const isDivided = source.format.division(source.shards[shard] as string) !== "none";
-  return `${source.name}\n${shard}\n${isDivided ? from : 0}`;
+  return `${source.name}\n${shard}\n${isDivided ? `${from}-${to}` : 0}`;
 }
 
 function windowKey(source: ResolvedSource, part: ShardPart, place: ShardPlace | undefined): string {
