@@ -189,7 +189,7 @@ describe("a replay", () => {
     const [old, made] = await Promise.all([first, again].map(({ spec }) => openNamespace(spec.namespace.uri)));
     for (let step = 0; step < 6; step++) {
       const mixes = await Promise.all(
-        [old, made].map(async (ns) => ((await ns?.inspect(step))?.user as BatchNotes).mix),
+        [old, made].map(async (ns) => ((await (ns as Namespace).inspect(step)).user as BatchNotes).mix),
       );
       expect(mixes[1]).toEqual(mixes[0]);
     }
