@@ -116,6 +116,8 @@ export {
   type ProducerOptions,
   type ProducerVitals,
   previewSlice,
+  type ReportValues,
+  reportLogUri,
   type SliceInfo,
   type SlicePreview,
   safetensorsType,

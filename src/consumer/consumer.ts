@@ -26,6 +26,8 @@ export interface ConsumerParts {
   readonly group?: string | undefined;
   /** Registers a checkpoint in the log. Default: there are none. */
   readonly register?: RegisterCheckpoint | undefined;
+  /** Tells producers numbers, as of a step. Default: nobody is told. */
+  readonly report?: ((step: number, values: Readonly<Record<string, number>>) => Promise<void>) | undefined;
   /** Asked now and then while a step is waited for; throws when it can never come. */
   readonly watchStarvation?: WatchStarvation | undefined;
   /** Told what is being waited for when `next()` has blocked for ten seconds, and again after twice as long, and so on. */
@@ -62,7 +64,7 @@ interface ConsumerOpening {
   readonly limits: ConsumerLimits;
   readonly start: Position;
   readonly observer: ConsumerObserver;
-  readonly parts: Pick<ConsumerParts, "register" | "watchStarvation" | "onLongWait" | "onEnd">;
+  readonly parts: Pick<ConsumerParts, "register" | "report" | "watchStarvation" | "onLongWait" | "onEnd">;
   readonly signal: AbortSignal | undefined;
 }
 
@@ -159,6 +161,16 @@ export class Consumer implements AsyncIterableIterator<Share>, AsyncDisposable {
   async checkpoint(id: string, cursor: Cursor = this.cursor, options: ConsumerCheckpointOptions = {}): Promise<void> {
     assert(this.#parts.register, "a consumer opened from a namespace can register checkpoints");
     await this.#parts.register(id, cursor, options);
+  }
+
+  /**
+   * Tells the pipeline's producers numbers, such as the loss of each source: `callbackMix` gets them as `metrics`. Only rank 0's are sent, at most every five
+   * seconds; what comes sooner goes with the next. A store that fails costs the report, never the training.
+   */
+  async report(values: Readonly<Record<string, number>>): Promise<void> {
+    assert(this.#parts.report, "a consumer opened from a namespace can report");
+    if (this.place.rank === 0)
+      await this.#parts.report(Math.floor(this.#cursor.row / this.#log.spec.grid.rows), values);
   }
 
   [Symbol.asyncIterator](): this {

@@ -15,5 +15,6 @@ export {
   type NamespaceSettings,
   openNamespace,
 } from "./open.js";
+export { type ReportValues, reportLogUri } from "./report-log.js";
 export { previewSlice, type SlicePreview, safetensorsType, type TensorPreview } from "./slice-preview.js";
 export type { GroupVitals, ProducerVitals, Vitals } from "./vitals.js";

@@ -58,6 +58,7 @@ import { type CommitInfo, type InfoOptions, type NamespaceInfo, readCommit, read
 import { type BatchInfo, type BatchListing, inspectBatch, keyInPlace, listBatches, readSlice } from "./inspect.js";
 import { lagMetrics, logMetrics, reclaimMetrics } from "./lifecycle-metrics.js";
 import { producerMetrics, publisherMetrics } from "./producer-metrics.js";
+import { reportLogUri, TrainerReports } from "./report-log.js";
 import type { StoreHealth } from "./store-metrics.js";
 import { aboutBytes, type Vitals, VitalsReader } from "./vitals.js";
 
@@ -114,6 +115,8 @@ export interface Neighbours {
   /** The store of a place where a namespace can be created; refuses one that is taken. */
   readonly prepareTarget: (uri: string, options?: CallOptions) => Promise<ObjectStore>;
   readonly open: (uri: string, options?: CallOptions) => Promise<Namespace>;
+  /** A log of one cell a step, opened or created. */
+  readonly createReports?: ((uri: string) => Promise<Namespace>) | undefined;
 }
 
 /** How often a reclaim loop looks for pulses of processes that are long gone. */
@@ -191,6 +194,11 @@ export class Namespace {
     return new Producer({ log: this.#log, opening, publisher, observer, gate }, settings);
   }
 
+  async #openReports(): Promise<Namespace> {
+    assert(this.#neighbours?.createReports, "a namespace that was opened by its uri can have reports");
+    return await this.#neighbours.createReports(reportLogUri(this.uri));
+  }
+
   /** Opens one rank's view of the log. Mesh and rank default to what the launcher of the job says in the environment. */
   async consumer(options: ConsumerOptions = {}): Promise<Consumer> {
     const {
@@ -207,6 +215,12 @@ export class Namespace {
     const observer = consumerMetrics(this.#labelled, this.#log.env, this.grid);
     const watch = starvationWatch(this.#log, lag, { onStarve: ({ message }) => onLagWait?.(message) });
     const ended = new AbortController();
+    const reports = new TrainerReports(
+      () => this.#openReports(),
+      group ?? "default",
+      () => this.#log.env.monotonic(),
+      ended.signal,
+    );
     const consumer = await openConsumer(this.#log, settings, {
       environment,
       signal,
@@ -215,6 +229,7 @@ export class Namespace {
       register: async (id, cursor, own) => {
         await this.checkpoint(id, cursor, { group, ...own });
       },
+      report: (step, values) => reports.report(step, values),
       watchStarvation: (starvation, call) => watch({ ...starvation, group }, call),
       // A program that did not ask to be told finds it on stderr: a job that stands still must say why.
       onLongWait: onWait ?? ((message) => process.emitWarning(message, "BatchWeaveWait")),

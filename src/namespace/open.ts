@@ -322,6 +322,8 @@ function neighboursOf(backend: Backend, options: NamespaceOptions): Neighbours {
     (await openBackend(uri, others, backend.observer)).store;
   return {
     openStore,
+    // Whoever opened this handle may stop waiting; the reports of its consumers live as long as those do.
+    createReports: (uri) => createNamespace(uri, { grid: { rows: 1, chunks: 1 } }, { ...others, signal: undefined }),
     openLog: openLogWith(backend.env, openStore),
     find: async (uri, call) => {
       const bytes = await (await openStore(uri)).get(namespaceKey, call);

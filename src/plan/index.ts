@@ -58,6 +58,7 @@ export {
   warmUpMix,
 } from "./mix/mix-schedule.js";
 export { SeededRandom } from "./mix/random.js";
+export { type TrainerReportSettings, trainerReports } from "./mix/trainer-reports.js";
 export { type ReplayOptions, type ReplayResult, type ReplaySettings, replayPipeline } from "./replay/replay.js";
 export type { ReplayedBatch } from "./replay/replay-batch.js";
 export { auditPipeline, type PipelineAudit } from "./run/audit.js";

@@ -11,6 +11,7 @@ from ..consumer.consumer import Consumer, projection_of, start_position
 from ..consumer.epochs import EpochOrder, Last, is_epoch_state
 from ..consumer.mesh import Place, is_spawned, mismatch, process_group, resolve_mesh
 from ..consumer.projection import Layout, Policy, Projection, RowsPerRank
+from ..consumer.reports import reports_of
 from ..consumer.share import Decode, Share, check_decode
 from ..errors import BatchWeaveError, invalid
 from ..format.cursor import make_cursor, parse_cursor
@@ -448,6 +449,16 @@ class StreamingDataset(_Base[T]):
         """
         log = self.namespace.log
         return register_checkpoint(log, id, kept_cursor(state or self.state_dict()), self.group, keep_last, since=self._opened_at)
+
+    def report(self, values: Mapping[str, float], step: int | None = None) -> None:
+        """Tells the pipeline's producers numbers, such as the loss of each source: `callbackMix` gets them as `metrics`.
+
+        Only rank 0's are sent, at most every five seconds; what comes sooner goes with the next. A store that fails costs the report,
+        never the training. step: of the log; by default where this dataset stands, 0 where only a loader with workers knows.
+        """
+        if self.place.rank == 0:
+            at = int((self._state or {}).get("row", 0)) // self.namespace.rows if step is None else step
+            reports_of(self.uri, self.group, self._store_settings).report(at, values)
 
     def release(self, id: str) -> None:
         """Releases a checkpoint when the model's own was deleted."""

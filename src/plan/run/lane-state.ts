@@ -17,6 +17,10 @@ export interface PipelinePrint {
   readonly sources: readonly number[];
   /** For messages. */
   readonly names: readonly string[];
+  /** The same pipeline before the last stages were added to its schedule: good for lanes that have not come to step `until`, if sources that are new were `unused`. */
+  readonly earlier?:
+    | readonly { readonly shape: number; readonly until: number; readonly unused: readonly string[] }[]
+    | undefined;
 }
 
 /** State of a lane after a batch. */
@@ -107,10 +111,18 @@ export function isLanePoint(value: unknown): boolean {
   return typeof point?.v === "number" && Array.isArray(point.positions) && Array.isArray(point.lane);
 }
 
-/** Whether the very pipeline wrote a resume point. */
+/** Whether all of a list are in another, in the same order: which source comes first decides between two that are due alike. */
+function isWithin(some: readonly string[], all: readonly string[]): boolean {
+  const kept = all.filter((source) => some.includes(source));
+  return kept.length === some.length && kept.every((source, i) => source === some[i]);
+}
+
+/** Whether the very pipeline wrote a resume point, or the same before it was added to. */
 export function isPrintOf(value: unknown, print: PipelinePrint): boolean {
   const point = value as Partial<LanePoint> | null;
-  return point?.pipeline === print.shape && point.sources === printText(print.sources);
+  if (point?.pipeline === print.shape && point.sources === printText(print.sources)) return true;
+  const wanted = printList(printText(print.sources));
+  return isWithin(printList(point?.sources ?? ""), wanted) && print.earlier?.some(({ shape }) => shape === point?.pipeline) === true;
 }
 
 /** Whether a source is in order what it was for the pipeline that wrote a resume point. */
@@ -145,17 +157,41 @@ export function decodeLaneState(
   if (!isFork) {
     const wayOut =
       "Continue with it as it was, or fork the log (batchweave fork) and continue there, or write to a new namespace.";
-    const changed = print.names.filter((_, i) => wanted[i] !== written[i]);
-    if (written.length !== wanted.length)
+    const grown = print.earlier?.find(({ shape }) => shape === point.pipeline);
+    const isHere = isWithin(written, wanted);
+    if (grown && isHere) {
+      // Stages were added at the end, and sources for them: nothing of what was decided so far would be decided otherwise.
+      const early = print.names.filter(
+        (name, i) => !written.includes(wanted[i] as string) && !grown.unused.includes(name),
+      );
+      const next = nextStepOf({ base: point.base as number, seq: point.seq as number, lane, lanes });
+      if (next > grown.until)
+        return refuse(
+          `the schedule has a stage more from step ${grown.until} on, and this lane is at step ${next} already. Let the stage begin at a step that no lane has come to, or fork the log (batchweave fork) and continue there.`,
+        );
+      if (early.length > 0)
+        return refuse(
+          `source ${early.slice(0, 5).join(", ")} is new and has a share before step ${grown.until}, where the schedule was added to. Give it weight 0 in the stages before, or fork the log (batchweave fork) and continue there.`,
+        );
+    }
+    const isGrown = grown !== undefined && isHere;
+    const changed = isGrown ? [] : print.names.filter((_, i) => wanted[i] !== written[i]);
+    if (!isGrown && written.length !== wanted.length && isHere) {
+      const added = print.names.filter((_, i) => !written.includes(wanted[i] as string)).slice(0, 5);
+      return refuse(
+        `the pipeline has changed: it had ${written.length} sources, not ${wanted.length}; ${added.join(", ")} ${added.length === 1 ? "is" : "are"} new. Add a stage to the end of a stagedMix that gives new sources a share from a step on that no lane has come to, or fork the log (batchweave fork) and continue there.`,
+      );
+    }
+    if (!isGrown && written.length !== wanted.length)
       return refuse(`the pipeline has changed: it had ${written.length} sources, not ${wanted.length}. ${wayOut}`);
     if (changed.length > 0)
       return refuse(
         `the pipeline has changed: source ${changed.slice(0, 5).join(", ")} is not what it was (shards, their sizes or contents, seed, epochs or windows), so its order of samples is not either. Data that is new goes into a source of its own. ${wayOut}`,
       );
-    if (point.pipeline !== print.shape)
+    if (!isGrown && point.pipeline !== print.shape)
       return refuse(`the pipeline has changed (grid, lanes, batch, construction or mixture). ${wayOut}`);
   }
-  // By their prints: in a fork sources may come, go and change places.
+  // By their prints: sources may have come, and in a fork gone and changed places.
   const at = wanted.map((source, i) => (written[i] === source ? i : written.indexOf(source)));
   const pick = <T>(list: readonly T[] | 0 | undefined, otherwise: T): T[] =>
     at.map((i) => (i === -1 ? otherwise : (list || [])[i]) ?? otherwise);

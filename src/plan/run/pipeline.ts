@@ -8,8 +8,9 @@ import { DGraph } from "../graph/dgraph.js";
 import { ClientPlaceTree } from "../graph/place-tree.js";
 import type { TooLong } from "../load/source-loader.js";
 import type { TransformPoolSettings } from "../load/transform-pool.js";
-import { type MixSchedule, staticMix } from "../mix/mix-schedule.js";
+import { type MixSchedule, mixPosition, staticMix } from "../mix/mix-schedule.js";
 import { hash32 } from "../mix/random.js";
+import { phaseStart } from "../size/mix-demand.js";
 import { assertLogged, externalSource, isExternal } from "../source/external-source.js";
 import { poolBytesDefault, type ShardPoolSettings } from "../source/shard-pool.js";
 import { loggedSource, type ResolvedSource, resolveSource, type Source, windowBytesDefault } from "../source/source.js";
@@ -186,6 +187,21 @@ function windowBytesOf(windows: number): number {
   return Math.max(65_536, Math.min(windowBytesDefault, Math.floor(poolBytesDefault / windows)));
 }
 
+/** The schedule as it was before its last stages were added, each with what it knew of the sources. */
+function earlierShapes(
+  mix: MixSchedule,
+  names: readonly string[],
+  shapeOf: (phases: readonly string[]) => number,
+): PipelinePrint["earlier"] {
+  const starts = mix.phases.map((_, phase) => phaseStart(mix, phase) ?? Number.POSITIVE_INFINITY);
+  const weights = starts.map((step) => mix.weightsAt({ step, position: mixPosition(mix, step), metrics: {} }));
+  return mix.phases.slice(1).map((_, i) => ({
+    shape: shapeOf(mix.phases.slice(0, i + 1)),
+    until: starts[i + 1] as number,
+    unused: names.filter((name) => weights.slice(0, i + 1).every((stage) => (stage[name] ?? 0) === 0)),
+  }));
+}
+
 /** Finds shards and builds graphs. With `logs`, the uuids of the sources' logs, samples come from there and no shard is looked for. */
 export async function resolvePipeline(
   { spec }: Pipeline,
@@ -216,11 +232,14 @@ export async function resolvePipeline(
   const built = new DataConstructor(grid, tree, construct);
   // A limit decides no batch; what is done with long samples does, said or not.
   const made = { ...construct, tooLong: construct.tooLong ?? "split", droppedShareMax: undefined };
-  const shape = JSON.stringify([grid, lanes, batch, made, mix.kind, mix.by, mix.phases]);
+  const shapeOf = (phases: readonly string[]): number =>
+    hash32(JSON.stringify([grid, lanes, batch, made, mix.kind, mix.by, phases]));
+  const names = sources.map(({ name }) => name);
   const print: PipelinePrint = {
-    shape: hash32(shape),
+    shape: shapeOf(mix.phases),
     sources: sources.map(({ fingerprint }) => fingerprint),
-    names: sources.map(({ name }) => name),
+    names,
+    earlier: mix.kind === "staged" ? earlierShapes(mix, names, shapeOf) : [],
   };
   const hasEnd = sources.every(({ settings }) => Number.isFinite(settings.epochs ?? Number.POSITIVE_INFINITY));
   const exchange = exchangeOf(spec.exchange, { uri: namespace.uri, lanes });

@@ -23,7 +23,7 @@ function sharesAt(mix: MixSchedule, names: readonly string[], step: number, othe
 }
 
 /** First step at which a schedule is in phase `phase` or a later one; undefined when that is after `end`. */
-function startOf(mix: MixSchedule, phase: number, end: number): number | undefined {
+export function phaseStart(mix: MixSchedule, phase: number, end: number = stepsMax): number | undefined {
   const isThere = (step: number): boolean => mix.phaseAt(mixPosition(mix, step)) >= phase;
   let high = 1;
   while (high < end && !isThere(high)) high *= 2;
@@ -48,7 +48,7 @@ export function demandPhases(
   steps: number = stepsMax,
 ): DemandPhase[] {
   const end = Math.min(steps, stepsMax);
-  const starts = mix.phases.map((_, phase) => (phase === 0 ? 0 : startOf(mix, phase, end)));
+  const starts = mix.phases.map((_, phase) => (phase === 0 ? 0 : phaseStart(mix, phase, end)));
   const phases: DemandPhase[] = [];
   mix.phases.forEach((name, phase) => {
     const from = starts[phase];
