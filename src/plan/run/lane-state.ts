@@ -122,7 +122,10 @@ export function isPrintOf(value: unknown, print: PipelinePrint): boolean {
   const point = value as Partial<LanePoint> | null;
   if (point?.pipeline === print.shape && point.sources === printText(print.sources)) return true;
   const wanted = printList(printText(print.sources));
-  return isWithin(printList(point?.sources ?? ""), wanted) && print.earlier?.some(({ shape }) => shape === point?.pipeline) === true;
+  return (
+    isWithin(printList(point?.sources ?? ""), wanted) &&
+    print.earlier?.some(({ shape }) => shape === point?.pipeline) === true
+  );
 }
 
 /** Whether a source is in order what it was for the pipeline that wrote a resume point. */
