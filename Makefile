@@ -1,5 +1,5 @@
 # Needs Node 20.19 or newer, make and python3; everything else is installed by npm from the lock file.
-.PHONY: build test test-stores verify demo bench sim chaos docs clean
+.PHONY: build test test-stores verify demo bench sim chaos docs wheels clean
 
 # Reinstalled when the lock file is newer. The build is a step of its own, so install scripts are not run here.
 installed := node_modules/.installed
@@ -44,6 +44,10 @@ $(site): docs/site/package-lock.json
 
 docs: $(installed) $(site)
 	@node docs/site/build.mjs
+
+# The packages for Python, in python/dist; needs the network and `pip install build`.
+wheels: build
+	@python3 python/tools/build_wheels.py
 
 clean:
 	rm -rf dist node_modules docs/site/node_modules

@@ -32,13 +32,26 @@ def python_blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
+OTHERS = ROOT / "docs/guide/python-from-others.md"
+OTHERS_CHECKS = """
+assert numbers.tolist() == [8, 9], numbers
+print("all is as the guide says")
+"""
+
+
 class Guide(unittest.TestCase):
-    @unittest.skipUnless(importlib.util.find_spec("torch"), "torch is not installed")
     def test_every_block_runs_as_it_is_written(self) -> None:
-        blocks = python_blocks(GUIDE)
-        self.assertGreater(len(blocks), 7)
+        self.assertGreater(len(python_blocks(GUIDE)), 7)
+        self.run_page(GUIDE, CHECKS)
+
+    def test_those_for_people_from_other_libraries_too(self) -> None:
+        self.run_page(OTHERS, OTHERS_CHECKS)
+
+    def run_page(self, page: Path, checks: str) -> None:
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("torch is not installed")
         with tempfile.TemporaryDirectory() as folder:
-            script = "\n".join([*blocks, CHECKS]).replace(FOLDER, folder)
+            script = "\n".join([*python_blocks(page), checks]).replace(FOLDER, folder)
             env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "OMP_NUM_THREADS": "1"}
             done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, timeout=240, cwd=folder)
         self.assertEqual((done.returncode, done.stdout), (0, "all is as the guide says\n"), done.stderr[-3_000:])

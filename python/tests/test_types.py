@@ -13,7 +13,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from test_guide import GUIDE, python_blocks
+from test_guide import GUIDE, OTHERS, python_blocks
 
 ROOT = Path(__file__).parents[2]
 STUBS = {
@@ -91,6 +91,7 @@ class Types(unittest.TestCase):
             path.write_text(text)
         (self.folder / "good.py").write_text(GOOD)
         (self.folder / "guide.py").write_text("\n".join(python_blocks(GUIDE)))
+        (self.folder / "others.py").write_text("\n".join(python_blocks(OTHERS)))
         self.names = [f"bad_{i}.py" for i in range(len(BAD))]
         for name, text in zip(self.names, BAD.values()):
             (self.folder / name).write_text(HEAD + text)
@@ -98,6 +99,7 @@ class Types(unittest.TestCase):
     def compare(self, failed: set[str], output: str) -> None:
         self.assertNotIn("good.py", failed, output)
         self.assertNotIn("guide.py", failed, output)
+        self.assertNotIn("others.py", failed, output)
         passed = [what for name, what in zip(self.names, BAD) if name not in failed]
         self.assertEqual(passed, [], f"passed, and should not: {passed}")
 
@@ -105,7 +107,7 @@ class Types(unittest.TestCase):
     def test_mypy(self) -> None:
         env = {**os.environ, "MYPYPATH": f"{self.folder / 'stubs'}{os.pathsep}{ROOT / 'python'}"}
         settings = ["--strict", "--follow-imports=silent", "--cache-dir", str(self.folder / "cache"), "--no-error-summary", "--config-file", os.devnull]
-        files = ["good.py", "guide.py", *self.names]
+        files = ["good.py", "guide.py", "others.py", *self.names]
         done = subprocess.run([sys.executable, "-m", "mypy", *settings, *files], cwd=self.folder, env=env, capture_output=True, text=True, timeout=300)
         self.compare({line.partition(":")[0] for line in done.stdout.splitlines() if ": error:" in line}, done.stdout + done.stderr)
 
