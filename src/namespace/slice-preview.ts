@@ -1,5 +1,6 @@
 /** What a slice holds, for a person. Pure. */
-import { decodeSafetensors, type Tensor, tensorValues } from "../format/index.js";
+import { isBatchWeaveError } from "../errors.js";
+import { decodeSafetensors, sampleBlockType, type Tensor, tensorValues } from "../format/index.js";
 
 /** What a slice holds, for a person. */
 export type SlicePreview =
@@ -32,9 +33,14 @@ const rangeElementsMax = 1_000_000;
 
 /** What a slice holds: tensors when its content type says so, else text when it is text, else hex. */
 export function previewSlice(bytes: Uint8Array, contentType: string, where: string): SlicePreview {
-  if (contentType === safetensorsType) {
-    const { tensors, metadata } = decodeSafetensors(bytes, where);
-    return { kind: "tensors", tensors: [...tensors].map(([name, tensor]) => previewTensor(name, tensor)), metadata };
+  if (contentType === safetensorsType) return previewTensors(bytes, where);
+  if (contentType === sampleBlockType) {
+    try {
+      return previewTensors(bytes, where);
+    } catch (error) {
+      // The table of a block holds tensors; its other slice is samples, one after another.
+      if (!isBatchWeaveError(error, "CORRUPT")) throw error;
+    }
   }
   const head = Buffer.from(bytes.buffer, bytes.byteOffset, Math.min(bytes.length, previewBytesMax));
   const truncated = bytes.length > head.length;
@@ -42,6 +48,11 @@ export function previewSlice(bytes: Uint8Array, contentType: string, where: stri
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what tells binary from text.
   if (bytes.length > 0 && !/[\u0000-\u0008\u000e-\u001f\ufffd]/.test(text)) return { kind: "text", text, truncated };
   return { kind: "bytes", hex: head.toString("hex"), truncated };
+}
+
+function previewTensors(bytes: Uint8Array, where: string): SlicePreview {
+  const { tensors, metadata } = decodeSafetensors(bytes, where);
+  return { kind: "tensors", tensors: [...tensors].map(([name, tensor]) => previewTensor(name, tensor)), metadata };
 }
 
 function previewTensor(name: string, tensor: Tensor): TensorPreview {

@@ -87,6 +87,12 @@ test("one process: every sample once, all logs closed and clean", async () => {
     unaudited: [],
   });
   for (const name of ["web", "code"]) await contents(`${uri}.sources/${name}`);
+  // Complete logs of another pipeline are no reason to do nothing without a word.
+  const other = definePipeline({ ...pipeline.spec, construct: { seqLength: 256 } });
+  await expect(runLoaders(other, fast)).rejects.toThrow(
+    /source (web|code) cannot be continued: the source is not what it was/,
+  );
+  expect((await runLoaders(pipeline, fast)).batches).toBe(0);
 }, 60_000);
 
 test("two loaders and two constructors, one of each stopped half way and replaced, write the log of one process", async () => {

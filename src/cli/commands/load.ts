@@ -47,7 +47,7 @@ async function run(call: Call): Promise<undefined> {
     () =>
       [
         `${result.batches} blocks made here in ${(result.wallMs / 1_000).toFixed(1)} s; ${result.isOver ? "no more are needed" : "told to stop: others go on"}`,
-        ...(result.batches > 0 ? describeSources(result.sources, []) : []),
+        ...(result.batches > 0 ? [describeSources(result.sources, [])] : []),
       ].join("\n"),
   );
   return undefined;

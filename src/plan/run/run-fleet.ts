@@ -19,7 +19,14 @@ import { BlockSupply } from "../exchange/block-supply.js";
 import { type Exchange, exchangeAt, openSourceLog, optionsAt, type StorePlaces } from "../exchange/exchange.js";
 import { SourceKeeper } from "../exchange/source-keeper.js";
 import { sourceLaneLog } from "../exchange/source-lanes.js";
-import { FleetHints, type Handover, type HoldOptions, type HoldOutcome, holdLanes } from "../fleet/index.js";
+import {
+  FleetHints,
+  type Handover,
+  type HoldOptions,
+  type HoldOutcome,
+  holdLanes,
+  type LaneLog,
+} from "../fleet/index.js";
 import type { SourceFigures } from "../load/source-figures.js";
 import { sourceMetrics } from "../load/source-metrics.js";
 import { isExternal } from "../source/external-source.js";
@@ -111,6 +118,7 @@ export async function runLoaders(
       ? []
       : [sourceLaneLog(ns, open.resolved, i, places.exchange, (part, from) => open.parts.supply(i, part, from))],
   );
+  await assertComplete(lanes, options.signal);
   const done = new AbortController();
   const signal = options.signal ? AbortSignal.any([options.signal, done.signal]) : done.signal;
   using _sources = sourceMetrics((options.metrics ?? new Metrics()).with({ role: "loader" }), () => open.figures);
@@ -136,6 +144,17 @@ export async function runLoaders(
     done.abort();
     await watching;
   }
+}
+
+/** A log that is complete is not loaded again; it must be that of this pipeline, or constructors would go on with samples of another. */
+async function assertComplete(logs: readonly LaneLog[], signal: AbortSignal | undefined): Promise<void> {
+  await Promise.all(
+    logs.map(async (log) => {
+      if (!(await log.ns.info({ signal })).closed) return;
+      const state = await log.ns.producerState("lane-0", { signal });
+      if (state) await (await log.open(0, state, signal)).close();
+    }),
+  );
 }
 
 /** Aborts when the training log is closed: nobody needs another block. */
