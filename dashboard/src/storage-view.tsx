@@ -36,7 +36,7 @@ export function StoragePage(props: { readonly ns: string }): JSX.Element {
       </div>
       <Card
         title="What keeps the log"
-        note="The oldest checkpoint decides what may go; `batchweave checkpoint --release` gives it up, and the next reclaim deletes. Forks keep what they share."
+        note="The oldest checkpoint decides what may go; `batchweave checkpoint URI release ID` gives it up, and the next reclaim deletes. Forks keep what they share."
         wide
       >
         <Table

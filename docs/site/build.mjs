@@ -86,7 +86,7 @@ function writeStage() {
     writeFileSync(to, staged);
   }
   for (const path of linked) {
-    const to = join(stage, path.endsWith(".svg") ? "" : "public", path);
+    const to = join(stage, /\.(svg|png)$/.test(path) ? "" : "public", path);
     mkdirSync(dirname(to), { recursive: true });
     if (existsSync(join(root, path))) cpSync(join(root, path), to);
   }
