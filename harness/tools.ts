@@ -53,6 +53,18 @@ export const obstore: Tool = {
   timeoutMs: 4 * minute,
 };
 
+/** Of Debian, unpacked without being installed. `promtool` is beside it. */
+export const prometheus: Tool = {
+  name: "prometheus",
+  program: "usr/bin/promtool",
+  version: "2",
+  install: [
+    ["apt-get", "download", "prometheus"],
+    ["sh", "-c", "dpkg -x prometheus_*.deb ."],
+  ],
+  timeoutMs: 2 * minute,
+};
+
 /** The newest that runs on Node 20. */
 export const azurite: Tool = {
   name: "azurite",

@@ -69,7 +69,7 @@ test("a lane that nobody holds, a clock that is ahead, and a fork that is gone a
   const { findings } = (await doctor(parent)).found;
   expect(findings.find(({ check }) => check === "fork")).toMatchObject({
     level: "warning",
-    todo: expect.stringContaining("releaseFork"),
+    todo: expect.stringContaining("--release"),
   });
   expect(findings.find(({ check }) => check === "clocks")).toMatchObject({
     level: "warning",

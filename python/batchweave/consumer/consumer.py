@@ -12,6 +12,7 @@ from ..format.manifest import Manifest
 from ..format.stored_json import SAFE_INTEGER_MAX
 from ..lifecycle.checkpoints import DEFAULT_GROUP, find_checkpoint, watch_starvation
 from ..log.log import Log
+from ..observe import rank_metrics
 from ..pulse.pulse import Pulse
 from .epochs import EpochOrder, EpochProjection, Last
 from .mesh import Place
@@ -155,6 +156,8 @@ class Consumer:
         self._waiting_since: float | None = None
         self._has_pulse = pulse
         self._pulse: Pulse | None = None
+        self.labels = {"namespace": log.place.uri, "role": "rank", "rank": str(place.rank), "group": group}
+        self._is_watched = rank_metrics.watch(self)
 
     @property
     def cursor(self) -> dict[str, Any]:
@@ -201,6 +204,8 @@ class Consumer:
         self.last_wait = time.monotonic() - begun
         self.waited += self.last_wait
         self._waiting_since = None
+        if self._is_watched:
+            rank_metrics.handed_out(self, plan.iteration, share.nbytes, self.last_wait)
         found: Share[Any] = share
         return found
 
@@ -281,6 +286,8 @@ class Consumer:
     def close(self) -> None:
         """Ends the threads and waits for them. What is in flight finishes unseen; what takes longer than a few seconds is left behind."""
         self._is_closed = True
+        if self._is_watched:
+            rank_metrics.forget(self)
         if self._pid != os.getpid():
             self._prefetch = None  # whatever its locks were when this process was forked, nobody here can wait for them
             return

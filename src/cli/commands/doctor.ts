@@ -205,7 +205,7 @@ async function forksOf({ args, stopping }: Call, ns: Namespace, { info }: Vitals
         check: "fork",
         level: "warning",
         what: `${what}, but is not there any more`,
-        todo: `give its batches free: ns.releaseFork(${JSON.stringify(fork)}) of ${ns.uri}`,
+        todo: `give its batches free: batchweave fork ${ns.uri} --release ${fork}`,
       });
   }
   return found;

@@ -1,0 +1,1 @@
+"""What happens, as numbers and spans. Twin of src/observe."""
