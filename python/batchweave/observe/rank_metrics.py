@@ -12,8 +12,8 @@ try:
     from opentelemetry import metrics as _metrics
     from opentelemetry import trace as _trace
 except ImportError:  # it is optional
-    _metrics = None  # type: ignore[assignment]
-    _trace = None  # type: ignore[assignment]
+    _metrics = None
+    _trace = None
 
 
 class Told(Protocol):
