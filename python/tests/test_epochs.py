@@ -140,6 +140,13 @@ class Epochs(Log):
             self.assertEqual(len(dataset), len(list(dataset)), settings)
             self.assertTrue(dataset)
 
+    def test_a_log_that_ended_empty_has_no_shares(self) -> None:
+        other = Path(self.uri.removeprefix("file://")).with_name("empty").as_uri()
+        create_namespace(other, rows=4, durability="process-crash").end_log()
+        with self.assertLogs("batchweave.read", "WARNING"):
+            self.assertEqual(list(StreamingDataset(other, {"dp": 1}, 0)), [])
+        self.assertEqual(len(StreamingDataset(other, {"dp": 1}, 0)), 0)
+
     def test_states_and_settings_that_do_not_fit_are_refused(self) -> None:
         plain, by_seed = self.dataset(), self.dataset(shuffle=True, seed=3)
         next(iter(plain)), next(iter(by_seed))

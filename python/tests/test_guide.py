@@ -4,6 +4,7 @@ own; what their comments promise is compared. Skipped with the reason where torc
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -46,6 +47,15 @@ class Guide(unittest.TestCase):
 
     def test_those_for_people_from_other_libraries_too(self) -> None:
         self.run_page(OTHERS, OTHERS_CHECKS)
+
+    def test_the_notebook_runs_from_its_first_cell_to_its_last(self) -> None:
+        notebook = json.loads((ROOT / "examples/notebooks/quickstart.ipynb").read_text())
+        cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+        env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([sys.executable, "-c", "\n".join(cells)], capture_output=True, text=True, env={**env, "TMPDIR": folder}, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr[-2_000:])
+        self.assertEqual(done.stdout.splitlines()[0], "[['row 0', 'row 1'], ['row 2', 'row 3']]")
 
     def run_page(self, page: Path, checks: str) -> None:
         if importlib.util.find_spec("torch") is None:

@@ -70,6 +70,8 @@ function meshCases(): ConformanceCase[] {
     ["arguments before variables", { dp: 4 }, 3, { RANK: "0", WORLD_SIZE: "2" }],
     ["Slurm", { cp: 2 }, null, { SLURM_PROCID: "3", SLURM_NTASKS: "4" }],
     ["Kubernetes", { dp: 3 }, null, { JOB_COMPLETION_INDEX: "2" }],
+    ["Open MPI", {}, null, { OMPI_COMM_WORLD_RANK: "2", OMPI_COMM_WORLD_SIZE: "3" }],
+    ["MPICH", {}, null, { PMI_RANK: "2", PMI_SIZE: "3" }],
     ["own order", { dp: 2, cp: 2, order: "dp-cp" }, 1, none],
     ["ep as an axis", { dp: 2, ep: 2, order: "dp-ep" }, 3, none],
     ["ep regroups", { dp: 4, ep: 2 }, 3, none],

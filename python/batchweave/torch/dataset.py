@@ -276,8 +276,11 @@ class StreamingDataset(_Base[T]):
         manifest = self.namespace.log.head.jump()
         if not manifest.closed:
             raise TypeError(f"{self.uri} has no length yet: it is still open, and batches may follow. namespace.end_log() ends it.")
-        order = self._order_of(self._state or self._begin())
-        return count_iterations(self._projection(order), self._reading.pass_rows(order))
+        if self._reading.is_ordered or is_epoch_state(self._state):
+            order = self._order_of(self._state or self._begin())
+            return count_iterations(self._projection(order), self._reading.pass_rows(order))
+        rows = manifest.end * self.namespace.rows - self._resolved_start()["row"]
+        return count_iterations(self._projection(None), max(0, rows))
 
     def __bool__(self) -> bool:
         return True  # whatever its length
