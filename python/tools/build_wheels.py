@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: Packages for Node.js that the command uses beside those it cannot do without. None is compiled, so that one wheel serves all machines.
-EXTRAS = ("@aws-sdk/credential-provider-node", "@azure/storage-blob", "@google-cloud/storage", "@huggingface/tokenizers", "hyparquet", "js-tiktoken", "@opentelemetry/api")
+#: Packages for Node.js that come compiled for one machine, or need such a one: without them one wheel serves all machines. What needs them says so.
+COMPILED = ("@node-rs/crc32", "sharp", "tsx")
 #: Tests that need nothing of the repository around the package.
 SDIST_TESTS = ("test_checksum.py", "test_epochs.py", "test_ranks.py", "test_writer.py")
 _UNUSED = (".map", ".ts", ".mts", ".cts", ".md", ".markdown", ".flow")
@@ -68,7 +68,8 @@ def stage_command(target: Path) -> None:
         shutil.copytree(ROOT / folder, node / folder, ignore=lambda _, names: [n for n in names if n.endswith((".map", ".d.ts"))])
     kept = {name: package[name] for name in ("name", "version", "license", "type", "engines", "exports")}
     (node / "package.json").write_text(json.dumps(kept, indent=2))
-    for key, folder in sorted(closure([*package["dependencies"], *EXTRAS]).items()):
+    named = [name for kind in ("dependencies", "optionalDependencies", "peerDependencies") for name in package[kind] if name not in COMPILED]
+    for key, folder in sorted(closure(named).items()):
         shutil.copytree(
             folder, node / "node_modules" / key, dirs_exist_ok=True,
             ignore=lambda _, names: [n for n in names if n == "node_modules" or (n.endswith(_UNUSED) and "license" not in n.lower())],
