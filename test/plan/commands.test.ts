@@ -132,3 +132,71 @@ test("what is wrong is said", async (context) => {
     stderr: expect.stringContaining("Use --lanes"),
   });
 });
+
+test("fleet size writes a plan that load and construct take, advice reads it, and a replay follows the log", async (context) => {
+  const { folder, file } = setUp(context);
+  const logged = join(folder, "logged.mjs");
+  const text = readFileSync(file, "utf8");
+  writeFileSync(
+    logged,
+    text
+      .replace("steps: 6,", 'exchange: "log",')
+      .replace("transforms }", "transforms, epochs: 1, lanes: 2 }")
+      .replace("./log", "./far"),
+  );
+  const plan = join(folder, "plan.json");
+  const sized = await batchweave("fleet", "size", logged, "--step-seconds", "2", "--seconds", "2", "--out", plan);
+  expect(sized).toMatchObject({ code: 0 });
+  expect(sized.stdout).toMatch(/^web +0 /m);
+  expect(sized.stdout).toMatch(/what binds: /);
+  expect((await batchweave("fleet", "size", logged, "--step-seconds", "0")).code).toBe(2);
+  const fast = ["--durability", "process-crash"];
+  const [load, construct] = await Promise.all([
+    batchweave("load", logged, "--plan", plan, ...fast),
+    batchweave("construct", logged, "--plan", plan, ...fast),
+  ]);
+  expect([load.code, construct.code]).toEqual([0, 0]);
+  // A table, not a letter a line.
+  expect(load.stdout).toMatch(/^source +samples /m);
+  expect(load.stdout).toMatch(/^web +\d+ /m);
+  const advice = await batchweave(
+    "fleet",
+    "advice",
+    logged,
+    "--plan",
+    plan,
+    "--loaders",
+    "1",
+    "--constructors",
+    "1",
+    "--json",
+  );
+  expect(JSON.parse(advice.stdout)).toMatchObject({
+    loaders: 1,
+    constructors: 1,
+    now: { loaders: 1, constructors: 1 },
+  });
+
+  await batchweave("run", file, "--no-audit", ...fast);
+  const to = new URL(`file://${folder}/again`).href;
+  const replayed = await batchweave(
+    "run",
+    file,
+    "--replay",
+    `file://${folder}/log`,
+    "--namespace",
+    to,
+    "--json",
+    ...fast,
+  );
+  expect(JSON.parse(replayed.stdout)).toMatchObject({
+    batches: 6,
+    from: 0,
+    to: 6,
+    samples: 120,
+    leftOut: 0,
+    closed: true,
+  });
+  const wrong = await batchweave("run", file, "--replay", `file://${folder}/log`, "--lanes", "0");
+  expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringMatching(/--lanes does not go with --replay/)]);
+}, 90_000);

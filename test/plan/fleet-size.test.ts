@@ -247,6 +247,24 @@ describe("measured", () => {
     expect(describeFleet(plan)).toMatch(/^source +cluster/);
   });
 
+  test("a machine that stands still during the first read does not make every sample dear", async () => {
+    const folder = dataFolder();
+    writeJsonl(folder, "web", [600]);
+    writeJsonl(folder, "code", [600]);
+    let [calls, stalledMs] = [0, 0];
+    const stalling = {
+      ...systemEnv,
+      // Somewhere in the first window of the first source.
+      monotonic: (): number => {
+        if (++calls === 4) stalledMs = 5_000;
+        return systemEnv.monotonic() + stalledMs;
+      },
+    };
+    const { costs } = await sizeFleet(build(folder), { stepSeconds: 1 }, settings, { env: stalling });
+    expect(stalledMs).toBe(5_000);
+    expect(costs.profiles[0]?.readMs).toBeLessThan(5);
+  });
+
   test("a source without samples, with nothing that can be used, or without its files is refused by name", async () => {
     const folder = dataFolder();
     writeJsonl(folder, "web", [10]);

@@ -1,13 +1,14 @@
 /** `batchweave construct`: a process that plans batches from source logs. */
-import { describeSummary, loadPipeline, runConstructors } from "../../plan/index.js";
+import { describeSummary, runConstructors } from "../../plan/index.js";
 import type { Call, Command } from "../command.js";
 import { fleetOptions, handoverText, readFleetSettings } from "../fleet-options.js";
 import { LifeSigns, processName, sourceFacts, sourceWait } from "../life-signs.js";
+import { plannedPipeline, planOption } from "../planned-pipeline.js";
 import { durabilityOf } from "../run.js";
 
 async function run(call: Call): Promise<undefined> {
   const { args, terminal, stopping, env, metrics } = call;
-  const pipeline = await loadPipeline(args.positionals[0] as string);
+  const pipeline = await plannedPipeline(args, "constructors");
   const settings = { ...readFleetSettings(args), steps: args.integer("steps", { min: 1 }) };
   const total = settings.steps ?? pipeline.spec.steps;
   let [made, committed, held] = [0, 0, 0];
@@ -58,6 +59,7 @@ export const command: Command = {
   positionals: ["PIPELINE"],
   options: {
     ...fleetOptions,
+    ...planOption,
     steps: { value: "N", help: "Steps after which the log is complete, instead of what the pipeline says." },
   },
   examples: ["batchweave construct pipeline.ts & batchweave construct pipeline.ts"],

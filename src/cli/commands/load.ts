@@ -1,13 +1,14 @@
 /** `batchweave load`: a process that reads a pipeline's sources into their logs. */
-import { describeSources, loadPipeline, runLoaders } from "../../plan/index.js";
+import { describeSources, runLoaders } from "../../plan/index.js";
 import type { Call, Command } from "../command.js";
 import { fleetOptions, handoverText, readFleetSettings } from "../fleet-options.js";
 import { LifeSigns, processName, sourceFacts } from "../life-signs.js";
+import { plannedPipeline, planOption } from "../planned-pipeline.js";
 import { durabilityOf } from "../run.js";
 
 async function run(call: Call): Promise<undefined> {
   const { args, terminal, stopping, env, metrics } = call;
-  const pipeline = await loadPipeline(args.positionals[0] as string);
+  const pipeline = await plannedPipeline(args, "loaders");
   let [blocks, held] = [0, 0];
   const show = (): void => terminal.progress("load", blocks, undefined, `holding ${held} lanes`);
   await using signs = new LifeSigns(call);
@@ -60,6 +61,7 @@ export const command: Command = {
   positionals: ["PIPELINE"],
   options: {
     ...fleetOptions,
+    ...planOption,
     "sources-max": { value: "N", help: "Sources of which this process holds lanes at most (default: any number)." },
   },
   examples: ["batchweave load pipeline.ts & batchweave load pipeline.ts", "batchweave load pipeline.ts --shadow"],

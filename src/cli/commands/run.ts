@@ -4,20 +4,18 @@ import {
   auditPipeline,
   describeSources,
   describeSummary,
-  loadPipeline,
   type Pipeline,
   type PipelineAudit,
   placementFigures,
   type RunSettings,
-  readFleetPlan,
   runPipeline,
   type SourceFigures,
-  withFleetPlan,
 } from "../../plan/index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
 import { rehearseFleet } from "../fleet-rehearsal.js";
 import { LifeSigns, sourceFacts, sourceWait } from "../life-signs.js";
+import { plannedPipeline, planOption } from "../planned-pipeline.js";
 import { rehearse } from "../rehearsal.js";
 import { replay } from "../replay.js";
 import { durabilityOf } from "../run.js";
@@ -31,9 +29,7 @@ const faultsNamedMax = 3;
 async function run(call: Call): Promise<number | undefined> {
   const { args, terminal, stopping, env, metrics } = call;
   const path = args.positionals[0] as string;
-  const loaded = await loadPipeline(path);
-  const planPath = args.text("plan");
-  const pipeline = planPath === undefined ? loaded : withFleetPlan(loaded, await readFleetPlan(planPath), "loaders");
+  const pipeline = await plannedPipeline(args, "loaders");
   if (args.text("replay") !== undefined) return await replay(call, pipeline);
   const settings = readSettings(call, pipeline);
   if (isRehearsal(call, pipeline)) {
@@ -194,7 +190,7 @@ export const command: Command = {
     namespace: { value: "URI", help: "Where to write, instead of where the pipeline says." },
     steps: { value: "N", help: "Steps after which the log is complete, instead of what the pipeline says." },
     batches: { value: "N", help: "Batches of this process at most." },
-    plan: { value: "FILE", help: "Take the number of threads from a plan of fleet size." },
+    ...planOption,
     rehearse: {
       help: "Try it in a temporary folder: two producers, ranks reading, one producer killed, and an undisturbed run to compare (40 steps at most, or --steps).",
     },

@@ -6,6 +6,7 @@ import {
   type NamespaceOptions,
   openNamespace,
 } from "../../index.js";
+import { type Exchange, exchangeAt, sourceLogUri } from "../exchange/exchange.js";
 import type { Pipeline } from "../run/pipeline.js";
 import type { FleetLook } from "./autoscaler.js";
 import type { FleetPlan } from "./fleet-plan.js";
@@ -55,14 +56,14 @@ export async function openFleetLogs(
 ): Promise<{ look(): Promise<FleetLogs> }> {
   const target = uri ?? spec.namespace.uri;
   const training = await openNamespace(target, options);
-  const sources: (Namespace | undefined)[] = Object.keys(plan.sources).map(() => undefined);
   const names = Object.keys(plan.sources);
-  const [, place, query = ""] = /^([^?#]*?)\/*([?#].*)?$/s.exec(target) as RegExpExecArray;
+  const sources: (Namespace | undefined)[] = names.map(() => undefined);
+  const exchange = exchangeAt(spec, target);
   return {
     async look() {
-      const missing = names.flatMap((name, i) => (sources[i] ? [] : [{ name, i }]));
+      const missing = exchange ? names.flatMap((name, i) => (sources[i] ? [] : [{ name, i }])) : [];
       await inGroups(missing, async ({ name, i }) => {
-        sources[i] = await openIfThere(`${place}.sources/${name}${query}`, options);
+        sources[i] = await openIfThere(sourceLogUri(exchange as Exchange, { name, settings: {} }), options);
       });
       return { training, sources };
     },

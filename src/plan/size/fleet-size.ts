@@ -83,8 +83,8 @@ export async function measureFleet(
     bufferSamplesMax: spec.buffers?.samplesMax ?? bufferSamplesDefault,
     bufferBytesMax: spec.buffers?.bytesMax ?? bufferBytesDefault,
     windowBytesMax: spec.buffers?.windowBytesMax ?? poolBytesDefault,
-    blockBytes: blockBytesDefault,
-    blockSamples: blockSamplesDefault,
+    blockBytes: resolved.exchange?.blockBytes ?? blockBytesDefault,
+    blockSamples: resolved.exchange?.blockSamples ?? blockSamplesDefault,
   };
 }
 

@@ -76,12 +76,26 @@ interface Walked {
   readonly readBytes: number;
 }
 
+/** Windows of a source that are walked at most, and samples. */
+const windowsMax = 3;
+const walkedMax = 16_384;
+
+/** The cost of whole windows. Of their times the middle one counts: opening a shard, or a busy machine, slows a single one. */
+function costOf(marks: readonly Walked[]): Walked {
+  const last = marks.at(-1) as Walked;
+  const perSample = marks
+    .slice(1)
+    .map((mark, i) => (mark.ms - (marks[i] as Walked).ms) / Math.max(1, mark.samples - (marks[i] as Walked).samples))
+    .sort((x, y) => x - y);
+  return { ...last, ms: (perSample[Math.floor((perSample.length - 1) / 2)] ?? 0) * last.samples };
+}
+
 /** Reads the first samples of a source: whole windows where there is time, because a window is read at once. */
 async function walk(
   source: ResolvedSource,
   { spec, seed, lanes }: ResolvedPipeline,
   env: Env,
-  { samplesMax, msMax }: ProfileLimits,
+  { msMax }: Pick<ProfileLimits, "msMax">,
   signal: AbortSignal | undefined,
 ): Promise<{ readonly items: readonly CursorItem[]; readonly cost: Walked; readonly windowBytes: number }> {
   let [reads, readBytes, windowBytes] = [0, 0, 0];
@@ -99,18 +113,23 @@ async function walk(
     const items: CursorItem[] = [];
     const begun = env.monotonic();
     const counted = (): Walked => ({ samples: items.length, ms: env.monotonic() - begun, reads, readBytes });
-    let [whole, place]: [Walked | undefined, string | undefined] = [undefined, undefined];
-    while ((items.length < samplesMax || !whole) && env.monotonic() - begun < msMax) {
+    const marks: Walked[] = [counted()];
+    let place: string | undefined;
+    // A window that was begun is walked to its end, whatever the time: what it cost is all in its first sample.
+    // A second one tells whether the first was slow by chance.
+    const hasTime = (): boolean => env.monotonic() - begun < (marks.length <= 2 ? 20 : 1) * msMax;
+    while (marks.length === 1 || (marks.length <= windowsMax && hasTime())) {
       const before = counted();
-      const item = await cursor.next(signal);
+      const item = items.length < walkedMax ? await cursor.next(signal) : undefined;
       windowBytes = Math.max(windowBytes, shards.held.windowBytes);
       const here = item && JSON.stringify(item.after.slice(0, 4));
-      if (here !== place && items.length > 0) whole = before;
+      if (here !== place && items.length > 0) marks.push(before);
       place = here;
       if (!item) break;
       items.push(item);
     }
-    if (items.length > 0) return { items, cost: whole ?? counted(), windowBytes };
+    const cost = costOf(marks);
+    if (items.length > 0) return { items, cost, windowBytes };
   }
   return { items: [], cost: { samples: 0, ms: 0, reads, readBytes }, windowBytes };
 }
