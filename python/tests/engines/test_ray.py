@@ -4,6 +4,7 @@ Method: a real cluster of several raylets on this machine (`ray.cluster_utils.Cl
 """
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -11,25 +12,35 @@ import sys
 import tempfile
 import time
 import unittest
-from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
-try:
-    import ray
-    from ray.cluster_utils import Cluster
-except ImportError as error:
-    raise unittest.SkipTest(f"Ray is not installed ({error}): pip install 'ray[data]'") from error
+MISSING = None if importlib.util.find_spec("ray") and importlib.util.find_spec("pyarrow") else "Ray is not installed: pip install 'ray[data]'"
 
 from test_load import Blocks  # noqa: E402
 
 from batchweave import BatchWeaveError, open_namespace  # noqa: E402
-from engines.ray_driver import ROWS, UNITS  # noqa: E402
+from engines.fleet_pipeline import COUNT, samples_of, write_pipeline  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 
 
-class RaySinkTest(unittest.TestCase):
+def environment() -> dict[str, str]:
+    path = os.pathsep.join([os.path.join(ROOT, "python"), os.path.dirname(HERE), *sys.path])
+    return {**os.environ, "PYTHONPATH": path, "BATCHWEAVE_PYTHON": sys.executable}
+
+
+#: Of ray_driver.py, which needs Ray to be imported.
+UNITS, ROWS = 12, 20
+
+
+class RayCase(unittest.TestCase):
     def setUp(self) -> None:
+        if MISSING:
+            self.skipTest(MISSING)
+        from ray.cluster_utils import Cluster
+
         folder = tempfile.TemporaryDirectory(prefix="batchweave-ray-")
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
@@ -37,13 +48,20 @@ class RaySinkTest(unittest.TestCase):
         small = {"object_store_memory": 80 << 20, "include_dashboard": False}
         self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
         self.addCleanup(self.cluster.shutdown)
-        self.node_args = {"num_cpus": 1, "object_store_memory": 80 << 20}
+        self.node_args = {"num_cpus": 2, "object_store_memory": 80 << 20}
         self.nodes = [self.cluster.add_node(**self.node_args) for _ in range(2)]
 
+    def steps_of(self, uri: str) -> int:
+        try:
+            return int(open_namespace(uri).info()["steps"]["end"])
+        except BatchWeaveError:
+            return 0
+
+
+class RaySinkTest(RayCase):
     def drive(self) -> "subprocess.Popen[bytes]":
-        path = os.pathsep.join([os.path.dirname(os.path.dirname(HERE)), os.path.dirname(HERE), *sys.path])
         command = [sys.executable, os.path.join(HERE, "ray_driver.py"), self.cluster.address, self.folder]
-        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        return subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
     def await_steps(self, count: int, driver: "subprocess.Popen[bytes]") -> None:
         until = time.monotonic() + 180
@@ -53,10 +71,7 @@ class RaySinkTest(unittest.TestCase):
             time.sleep(0.2)
 
     def steps(self) -> int:
-        try:
-            return int(open_namespace(f"file://{self.folder}/run.sources/web").info()["steps"]["end"])
-        except BatchWeaveError:
-            return 0
+        return self.steps_of(f"file://{self.folder}/run.sources/web")
 
     def test_a_killed_driver_worker_and_node_lose_and_repeat_nothing(self) -> None:
         first = self.drive()
@@ -75,6 +90,40 @@ class RaySinkTest(unittest.TestCase):
         self.assertTrue(os.path.exists(os.path.join(self.folder, "killed-worker")))
         self.assertEqual(len(blocks.ids), UNITS * ROWS, "repeated")
         self.assertEqual(sorted(map(int, blocks.ids)), list(range(UNITS * ROWS)), "lost")
+
+
+class RayFleetTest(RayCase):
+    def test_a_fleet_goes_on_when_its_driver_and_a_node_are_killed(self) -> None:
+        pipeline = write_pipeline(self.folder, ROOT)
+        first = self.up(pipeline)
+        self.await_blocks(4, first)
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
+        second = self.up(pipeline)
+        self.await_blocks(self.blocks() + 4, second)
+        self.cluster.remove_node(self.nodes[0], allow_graceful=False)
+        self.cluster.add_node(**self.node_args)
+        out, errors = second.communicate(timeout=400)
+        self.assertEqual(second.returncode, 0, (out + errors).decode()[-3000:])
+        self.assertTrue(open_namespace(f"file://{self.folder}/log").info()["closed"])
+        self.assertEqual(sorted(samples_of(f"file://{self.folder}/log")), list(range(COUNT)))
+
+    def up(self, pipeline: str) -> "subprocess.Popen[bytes]":
+        main = os.path.join(ROOT, "dist", "src", "cli", "main.js")
+        command = ["node", main, "fleet", "up", pipeline, "--on", "ray", "--address", self.cluster.address, "--cores", "1", "--python", sys.executable]
+        return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def blocks(self) -> int:
+        return self.steps_of(f"file://{self.folder}/log.sources/numbers")
+
+    def await_blocks(self, count: int, driver: "subprocess.Popen[bytes]") -> None:
+        until = time.monotonic() + 240
+        while self.blocks() < count:
+            if driver.poll() is not None or time.monotonic() > until:
+                driver.kill()
+                out, errors = driver.communicate()
+                self.fail(f"{self.blocks()} of {count} blocks, and the driver: {(out + errors).decode()[-3000:]}")
+            time.sleep(0.2)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,133 @@
+"""What `fleet up --on kubernetes` applies is what a Kubernetes API server takes, and applying again scales.
+
+Method: a real kube-apiserver and etcd on the loopback address (both build from Go modules), and kubectl. There is no kubelet here: no pod runs.
+Set BATCHWEAVE_KUBE_BIN to the folder that holds kube-apiserver and etcd.
+"""
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from typing import Any
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+
+from engines.fleet_pipeline import write_pipeline  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+_PATH = os.pathsep.join([os.environ.get("BATCHWEAVE_KUBE_BIN", ""), os.environ.get("PATH", "")])
+
+
+def _missing() -> str | None:
+    absent = [name for name in ("kube-apiserver", "etcd", "kubectl", "openssl") if shutil.which(name, path=_PATH) is None]
+    return f"{', '.join(absent)} not found: build them with Go and set BATCHWEAVE_KUBE_BIN" if absent else None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@unittest.skipIf(_missing() is not None, _missing() or "")
+class KubernetesTest(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="batchweave-kube-")
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.daemons: list[Any] = []
+        self.addCleanup(self.stop)
+        self.start()
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    def daemon(self, *command: str) -> None:
+        with open(self.path(f"{command[0]}.out"), "wb") as log:
+            self.daemons.append(subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "PATH": _PATH}, executable=shutil.which(command[0], path=_PATH)))
+
+    def stop(self) -> None:
+        for daemon in reversed(self.daemons):
+            daemon.kill()
+            daemon.wait()
+
+    def start(self) -> None:
+        client, peer, port = _free_port(), _free_port(), _free_port()
+        etcd = f"http://127.0.0.1:{client}"
+        self.daemon(
+            "etcd", "--data-dir", self.path("etcd"), "--listen-client-urls", etcd, "--advertise-client-urls", etcd,
+            "--listen-peer-urls", f"http://127.0.0.1:{peer}", "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}", "--initial-cluster", f"default=http://127.0.0.1:{peer}",
+        )
+        subprocess.run(["openssl", "genrsa", "-out", self.path("sa.key"), "2048"], check=True, capture_output=True)
+        with open(self.path("tokens.csv"), "w", encoding="ascii") as file:
+            file.write('secret,admin,1,"system:masters"\n')
+        self.daemon(
+            "kube-apiserver", f"--etcd-servers={etcd}", f"--secure-port={port}", "--bind-address=127.0.0.1", f"--cert-dir={self.path('certs')}",
+            f"--token-auth-file={self.path('tokens.csv')}", "--authorization-mode=RBAC", "--service-account-issuer=https://localhost",
+            f"--service-account-key-file={self.path('sa.key')}", f"--service-account-signing-key-file={self.path('sa.key')}", "--service-cluster-ip-range=10.0.0.0/24",
+            "--disable-admission-plugins=ServiceAccount",
+        )
+        config = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}}],
+            "users": [{"name": "admin", "user": {"token": "secret"}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+        }
+        with open(self.path("kubeconfig"), "w", encoding="ascii") as file:
+            json.dump(config, file)
+        until = time.monotonic() + 180
+        while self.kubectl("get", "--raw", "/readyz").returncode != 0:
+            if time.monotonic() > until or any(daemon.poll() is not None for daemon in self.daemons):
+                self.fail("".join(open(self.path(f"{name}.out"), errors="replace").read()[-1500:] for name in ("etcd", "kube-apiserver")))
+            time.sleep(1)
+        self.kubectl("create", "namespace", "default")
+
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PATH": _PATH, "KUBECONFIG": self.path("kubeconfig")}
+
+    def kubectl(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(["kubectl", *arguments], env=self.environment(), capture_output=True, text=True, check=False, timeout=60)
+
+    def up(self, *options: str) -> "subprocess.CompletedProcess[str]":
+        main = os.path.join(ROOT, "dist", "src", "cli", "main.js")
+        command = ["node", main, "fleet", "up", write_pipeline(self.folder, ROOT), "--on", "kubernetes", "--image", "batchweave:1", *options]
+        return subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=False, timeout=120)
+
+    def test_manifests_are_taken_and_applying_again_scales(self) -> None:
+        for count in ("3", "7"):
+            found = self.up("--construct", count, "--secret", "s3")
+            self.assertEqual(found.returncode, 0, found.stderr)
+            job = json.loads(self.kubectl("get", "job", "batchweave-pipeline-construct", "-o", "json").stdout)
+            self.assertEqual(job["spec"]["parallelism"], int(count))
+        self.assertNotIn("completions", job["spec"])
+        names = self.kubectl("get", "job,configmap,serviceaccount", "-l", "app.kubernetes.io/instance=pipeline", "-o", "name").stdout.split()
+        self.assertEqual(len(names), 4)
+        # The server says no more than it must: nothing that we wrote was unknown to it.
+        text = subprocess.run(
+            ["node", os.path.join(ROOT, "dist/src/cli/main.js"), "fleet", "render", self.path("pipeline.mjs"), "--on", "kubernetes", "--image", "x"],
+            env=self.environment(), capture_output=True, text=True, check=True,
+        ).stdout
+        strict = subprocess.run(
+            ["kubectl", "apply", "--dry-run=server", "--validate=strict", "-f", "-"], env=self.environment(), input=text, capture_output=True, text=True, check=False
+        )
+        self.assertEqual(strict.returncode, 0, strict.stderr)
+
+    def test_a_server_that_does_not_answer_and_a_quota_are_one_sentence(self) -> None:
+        self.kubectl("create", "quota", "few", "--hard=count/jobs.batch=0")
+        time.sleep(1)
+        found = self.up()
+        self.assertRegex(found.stderr, r"^error\[ENGINE_FAILED\]: kubectl apply failed: .*exceeded quota")
+        self.stop()
+        found = self.up()
+        self.assertRegex(found.stderr, r"^error\[ENGINE_FAILED\]: kubectl apply failed: .*")
+
+
+if __name__ == "__main__":
+    unittest.main()
