@@ -29,6 +29,8 @@ class PreparedImage:
     data: Any
     #: Values of one patch; 0 while `data` is an encoded file.
     patch_values: int = 0
+    #: Of `data`, where that is plain bytes: "uint8" (default) or "float32".
+    dtype: str | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def _image_tensor(image: PreparedImage, i: int) -> Tensor:
         return data
     if hasattr(data, "detach"):
         data = data.detach().cpu().numpy()
-    dtype = str(getattr(data, "dtype", "uint8"))
+    dtype = image.dtype or str(getattr(data, "dtype", "uint8"))
     if dtype not in ("uint8", "float32"):
         raise Garbage(f"the data of its image {i} is {dtype}, not uint8 or float32")
     try:
