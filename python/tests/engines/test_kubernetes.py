@@ -110,8 +110,9 @@ class KubernetesTest(unittest.TestCase):
         names = self.kubectl("get", "job,configmap,serviceaccount", "-l", "app.kubernetes.io/instance=pipeline", "-o", "name").stdout.split()
         self.assertEqual(len(names), 4)
         # The server says no more than it must: nothing that we wrote was unknown to it.
+        self.kubectl("create", "namespace", "other")
         text = subprocess.run(
-            ["node", os.path.join(ROOT, "dist/src/cli/main.js"), "fleet", "render", self.path("pipeline.mjs"), "--on", "kubernetes", "--image", "x"],
+            ["node", os.path.join(ROOT, "dist/src/cli/main.js"), "fleet", "render", self.path("pipeline.mjs"), "--on", "kubernetes", "--image", "x", "--namespace", "other"],
             env=self.environment(), capture_output=True, text=True, check=True,
         ).stdout
         strict = subprocess.run(
@@ -121,7 +122,11 @@ class KubernetesTest(unittest.TestCase):
 
     def test_a_server_that_does_not_answer_and_a_quota_are_one_sentence(self) -> None:
         self.kubectl("create", "quota", "few", "--hard=count/jobs.batch=0")
-        time.sleep(1)
+        # No controller manager runs here, whose work this is.
+        status = {"status": {"hard": {"count/jobs.batch": "0"}, "used": {"count/jobs.batch": "0"}}}
+        patched = self.kubectl("patch", "quota", "few", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+        self.assertEqual(patched.returncode, 0, patched.stderr)
+        time.sleep(2)
         found = self.up()
         self.assertRegex(found.stderr, r"^error\[ENGINE_FAILED\]: kubectl apply failed: .*exceeded quota")
         self.stop()

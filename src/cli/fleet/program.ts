@@ -38,7 +38,7 @@ export async function askProgram(
     });
     child.once("close", (code) => {
       if (code === 0) return resolve(out);
-      const said = errors.trim().split("\n").slice(-3).join("; ") || `status ${code}`;
+      const said = answerOf(errors) || `status ${code}`;
       reject(
         new BatchWeaveError(
           "ENGINE_FAILED",
@@ -48,4 +48,15 @@ export async function askProgram(
       );
     });
   });
+}
+
+const sentenceMax = 400;
+
+/** The last lines that a program wrote, short enough for a sentence. A Kubernetes API server prints whole objects that cannot be changed. */
+function answerOf(errors: string): string {
+  const immutable = /(\S+ "[^"]+") is invalid: (\S+): Invalid value: .*field is immutable/s;
+  const text = errors
+    .trim()
+    .replace(immutable, "$1 is there with another $2, which cannot be changed: delete it first");
+  return text.split("\n").slice(-3).join("; ").slice(-sentenceMax);
 }
