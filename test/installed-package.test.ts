@@ -36,6 +36,21 @@ for (const uri of ["az://container/run", "gs://bucket/run"])
   );
 `;
 
+/** The package's own dependencies with theirs, and the types of Node that every program in TypeScript has. */
+function alwaysInstalled(): Set<string> {
+  const found = new Set<string>();
+  const add = (names: object | undefined): void => {
+    for (const name of Object.keys(names ?? {})) {
+      if (found.has(name)) continue;
+      found.add(name);
+      add((JSON.parse(readText(`node_modules/${name}/package.json`)) as { dependencies?: object }).dependencies);
+    }
+  };
+  add((JSON.parse(readText("package.json")) as { dependencies: object }).dependencies);
+  add({ "@types/node": "" });
+  return found;
+}
+
 beforeAll(() => {
   buildIfStale();
   execFileSync(process.execPath, [join(root, "scripts/build-page.mjs")]);
@@ -48,7 +63,7 @@ beforeAll(() => {
     mkdirSync(dirname(join(installed, path)), { recursive: true });
     cpSync(join(root, path), join(installed, path));
   }
-  for (const name of ["undici", "undici-types", "@types/node"])
+  for (const name of alwaysInstalled())
     cpSync(join(root, "node_modules", name), join(folder, "node_modules", name), { recursive: true });
   writeFileSync(join(folder, "package.json"), JSON.stringify({ type: "module" }));
   writeFileSync(join(folder, "program.ts"), program);
