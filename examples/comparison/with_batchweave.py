@@ -1,11 +1,9 @@
 """The task with BatchWeave. Run by run.py."""
-import json
-import os
 import sys
 
 from batchweave import StreamingDataset, create_namespace
 
-from task import CHECKPOINT_AT, GLOBAL_BATCH, ROWS, train
+from task import CHECKPOINT_AT, GLOBAL_BATCH, ROWS, save_state, saved_state, train
 
 
 def write(folder: str) -> None:
@@ -18,12 +16,12 @@ def write(folder: str) -> None:
 
 def read(folder: str) -> None:
     dataset = StreamingDataset(f"file://{folder}/ns", decode="numpy", last="ragged")
-    if os.path.exists(f"{folder}/state.json"):
-        dataset.load_state_dict(json.load(open(f"{folder}/state.json")))
+    if (state := saved_state(folder)) is not None:
+        dataset.load_state_dict(state)
     for step, share in enumerate(dataset):
         train(folder, step, share["n"].tolist())
-        if step + 1 == CHECKPOINT_AT and int(os.environ["RANK"]) == 0 and not os.path.exists(f"{folder}/state.json"):
-            json.dump(dataset.state_dict(), open(f"{folder}/state.json", "w"))
+        if step + 1 == CHECKPOINT_AT:
+            save_state(folder, dataset.state_dict())
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """The task with mosaicml-streaming. Run by run.py."""
-import json
 import os
 import sys
 
 from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 
-from task import CHECKPOINT_AT, GLOBAL_BATCH, ROWS, train
+from task import CHECKPOINT_AT, GLOBAL_BATCH, ROWS, save_state, saved_state, train
 
 
 def write(folder: str) -> None:
@@ -18,14 +17,12 @@ def read(folder: str) -> None:
     size = GLOBAL_BATCH // int(os.environ["WORLD_SIZE"])
     dataset = StreamingDataset(local=f"{folder}/mds", shuffle=False, batch_size=size, num_canonical_nodes=1)
     loader = StreamingDataLoader(dataset, batch_size=size, num_workers=0, drop_last=False)
-    if os.path.exists(f"{folder}/state.json"):
-        loader.load_state_dict(json.load(open(f"{folder}/state.json")))
+    if (state := saved_state(folder)) is not None:
+        loader.load_state_dict(state)
     for step, batch in enumerate(loader):
         train(folder, step, batch["n"].tolist())
-        if step + 1 == CHECKPOINT_AT and not os.path.exists(f"{folder}/state.json"):
-            state = loader.state_dict()
-            if int(os.environ["RANK"]) == 0:
-                json.dump(state, open(f"{folder}/state.json", "w"))
+        if step + 1 == CHECKPOINT_AT:
+            save_state(folder, loader.state_dict())
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from batchweave import StreamingDataset  # noqa: E402
 def main() -> None:
     uri, folder, iterations = sys.argv[1], sys.argv[2], int(sys.argv[3])
     model = torch.nn.Linear(4, 4)
-    dataset = StreamingDataset(uri, mesh={"dp": 1}, rank=0)
+    dataset = StreamingDataset(uri, mesh={"dp": 1}, rank=0, rows_per_rank=1)
     job = {"model": model, "data": dataset}  # a Stateful: DCP calls its state_dict and load_state_dict
     if os.path.exists(f"{folder}/.metadata"):
         dcp.load(job, checkpoint_id=folder)
