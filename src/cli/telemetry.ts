@@ -1,6 +1,6 @@
 /** OpenTelemetry's SDK for the commands: metrics and spans go to an OTLP endpoint. The library itself knows the API only. */
 import { metrics, trace } from "@opentelemetry/api";
-import { BatchWeaveError } from "../index.js";
+import { BatchWeaveError, systemEnv } from "../index.js";
 
 /** Ends the export, after what is left was sent. */
 export interface Telemetry {
@@ -65,8 +65,10 @@ export async function startTelemetry(endpoint: string, command: string): Promise
   return {
     close: async () => {
       const ends = [meters.shutdown({ timeoutMillis: closeMsMax }), tracers.shutdown()];
+      const done = new AbortController();
+      const sent = Promise.allSettled(ends).finally(() => done.abort());
       // An endpoint that is away is not waited for.
-      await Promise.allSettled(ends.map((end) => end.catch(() => {})));
+      await Promise.race([sent, systemEnv.sleep(closeMsMax, done.signal).catch(() => {})]);
     },
   };
 }

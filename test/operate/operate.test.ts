@@ -86,7 +86,9 @@ const known = new Set(
     )
     .filter((name) => name !== undefined),
 );
-for (const [, name] of readText("src/plan/load/source-metrics.ts").matchAll(/watch\("(?:counter|gauge)", "([a-z_]+)"/g))
+for (const [, name] of readText("src/plan/load/source-metrics.ts").matchAll(
+  /watch\(\s*"(?:counter|gauge)",\s*"([a-z_]+)"/g,
+))
   known.add(`batchweave_source_${name}`);
 
 const namesIn = (text: string): string[] => [
