@@ -102,6 +102,7 @@ test("a fleet that is told to stop ends its processes", async () => {
   child.kill("SIGTERM");
   const [status] = (await once(child, "exit")) as [number];
   expect(status).toBe(143);
+  for (let i = 0; i < 50 && processesWith(`${place}.sources`).length > 0; i++) await systemEnv.sleep(100);
   expect(processesWith(`${place}.sources`)).toEqual([]);
 }, 60_000);
 
@@ -126,6 +127,37 @@ test("a process whose input is at fault ends the fleet, one that fails otherwise
   const missing = { ...role("none", ""), command: ["no-such-program"] };
   expect((await runLocalFleet({ name: "x", roles: [missing] }, systemEnv, signal)).status).toBe(2);
 });
+
+test("a fleet follows how many processes there should be, and starts none for a role that is done", async () => {
+  const role = (name: string, script: string) => ({
+    name,
+    processes: 1,
+    command: [process.execPath, "-e", script],
+    cores: 1,
+    memoryBytes: 1,
+  });
+  const stop = new AbortController();
+  const [started, seen] = [new Set<string>(), [] as number[]];
+  const script = `console.log("up"); process.on("SIGTERM", () => process.exit(0)); setInterval(() => {}, 1000); // ${folder}/scaled`;
+  const count = async (wanted: number): Promise<void> => {
+    while (processesWith(`${folder}/scaled`).length !== wanted) await systemEnv.sleep(50);
+    seen.push(wanted);
+  };
+  async function* targets() {
+    await count(1);
+    for (const wanted of [3, 1, 2]) {
+      yield { endless: wanted, short: 4 };
+      await count(wanted);
+    }
+    stop.abort();
+  }
+  const roles = [role("endless", script), role("short", "console.log(1)")];
+  const onLine = (name: string): void => void started.add(name);
+  await runLocalFleet({ name: "x", roles }, systemEnv, stop.signal, { onLine }, targets());
+  expect(seen).toEqual([1, 3, 1, 2]);
+  expect([...started].filter((name) => name.startsWith("short")).length).toBeLessThanOrEqual(4);
+  expect(processesWith(`${folder}/scaled`)).toEqual([]);
+}, 30_000);
 
 function batchweave(...args: string[]): { status: number | null; stdout: string; stderr: string } {
   return spawnSync(process.execPath, [main, ...args], { env, encoding: "utf8" });

@@ -23,28 +23,34 @@ const delayMsMin = 1_000;
 const delayMsMax = 60_000;
 /** A process that ran so long was well: its next failure is its first. */
 const wellMs = 60_000;
-/** Commands end within two seconds of a signal; one that does not is killed. */
-const graceMs = 5_000;
+/** A process that has not ended by then is killed: this command itself ends within two seconds of a signal, and leaves nobody behind. */
+const graceMs = 1_400;
 /** Input or configuration is at fault (docs/errors.md): starting it again would only say so again. */
 const hopelessStatus = 2;
 
-/** Runs a fleet until all of its processes have ended, one of them cannot be helped, or the signal aborts. */
+/** Processes that each role should have, by its name. A role that is not named keeps what it has. */
+export type Targets = AsyncIterable<Readonly<Record<string, number | undefined>>>;
+
+/** Runs a fleet until all of its processes have ended, one of them cannot be helped, or the signal aborts. `targets`: how many there should be from now on. */
 export async function runLocalFleet(
   { roles }: Fleet,
   env: Env,
   signal: AbortSignal,
   events: LocalEvents = {},
+  targets?: Targets | undefined,
 ): Promise<LocalOutcome> {
   const failed = new AbortController();
   const stop = AbortSignal.any([signal, failed.signal]);
   const ended: Record<string, number> = Object.fromEntries(roles.map(({ name }) => [name, 0]));
-  let [restarts, status] = [0, 0];
-  const supervise = async (role: Role, i: number): Promise<void> => {
+  const held = new Map(roles.map(({ name }) => [name, new Map<number, AbortController>()]));
+  let [restarts, status, active] = [0, 0, 0];
+  const { promise: over, resolve: settle } = deferred();
+  const supervise = async (role: Role, i: number, own: AbortSignal): Promise<void> => {
     const name = `${role.name}-${i}`;
-    for (let failures = 0; !stop.aborted; ) {
+    for (let failures = 0; !own.aborted; ) {
       const begun = env.monotonic();
-      const end = await runProcess(name, role, i, stop, env, events);
-      if (stop.aborted) return;
+      const end = await runProcess(name, role, i, own, env, events);
+      if (own.aborted) return;
       if (end.code === 0) {
         ended[role.name] = (ended[role.name] ?? 0) + 1;
         return;
@@ -58,11 +64,44 @@ export async function runLocalFleet(
       const delayMs = Math.min(delayMsMax, delayMsMin * 2 ** (failures - 1)) * (0.5 + env.random());
       restarts++;
       events.onRestart?.(name, end.why, delayMs);
-      await env.sleep(delayMs, stop).catch(() => {});
+      await env.sleep(delayMs, own).catch(() => {});
     }
   };
-  await Promise.all(roles.flatMap((role) => Array.from({ length: role.processes }, (_, i) => supervise(role, i))));
+  const scale = (role: Role, count: number): void => {
+    const own = held.get(role.name) as Map<number, AbortController>;
+    // One that ended with status 0 says that there is nothing left to do for its role.
+    if (stop.aborted || (ended[role.name] ?? 0) > 0) return;
+    for (let i = 0; own.size < count; i++) {
+      if (own.has(i)) continue;
+      const controller = new AbortController();
+      own.set(i, controller);
+      active++;
+      void supervise(role, i, AbortSignal.any([stop, controller.signal])).finally(() => {
+        if (own.get(i) === controller) own.delete(i);
+        if (--active === 0) settle();
+      });
+    }
+    for (const i of [...own.keys()].sort((x, y) => y - x).slice(0, Math.max(0, own.size - Math.max(1, count)))) {
+      own.get(i)?.abort();
+      own.delete(i);
+    }
+  };
+  const follow = async (): Promise<void> => {
+    for await (const target of targets ?? [])
+      for (const role of roles) scale(role, target[role.name] ?? (held.get(role.name)?.size as number));
+  };
+  for (const role of roles) scale(role, role.processes);
+  void follow().catch(() => {});
+  await over;
   return { status, restarts, ended };
+}
+
+function deferred(): { readonly promise: Promise<void>; resolve(): void } {
+  let resolve = (): void => {};
+  const promise = new Promise<void>((done) => {
+    resolve = done;
+  });
+  return { promise, resolve: () => resolve() };
 }
 
 interface ProcessEnd {
