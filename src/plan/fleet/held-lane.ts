@@ -1,4 +1,5 @@
 /** A lane in this process's hands: makes its batches one after another and appends them, until it is over, given up, lost, or the log is closed. */
+import { setMaxListeners } from "node:events";
 import { BatchWeaveError, type Env, isBatchWeaveError, type Producer, type Ticket } from "../../index.js";
 import type { LaneBatch, LaneLog, LaneWriter } from "./lane-log.js";
 import type { Turns } from "./turns.js";
@@ -58,6 +59,7 @@ export class HeldLane {
     this.log = parts.log;
     this.lane = parts.lane;
     this.epoch = parts.producer.epoch;
+    setMaxListeners(0, this.#stop.signal);
     this.fate = this.#run();
   }
 

@@ -3,6 +3,7 @@
  * while they are wanted, fills what ended lanes leave open, and closes a log when all its lanes have ended. A lane is held by its producer's epoch, so
  * two who want the same one cannot both write: being wrong costs time, never data.
  */
+import { setMaxListeners } from "node:events";
 import { type Env, isBatchWeaveError, type Producer, type ProducerOptions } from "../../index.js";
 import type { FleetHints } from "./fleet-hints.js";
 import { HeldLane, type LaneFate } from "./held-lane.js";
@@ -117,6 +118,8 @@ class LaneHolder {
     this.#options = options;
     const { patienceMs = 3_000, lookDelayMs = 1_000, lanesAtOnce = 4 } = options;
     this.#watches = new Map(logs.map((log) => [log, new LaneWatch(log, patienceMs)]));
+    // All calls and lanes under way listen to it.
+    setMaxListeners(0, this.#stop.signal);
     this.#turns = new Turns(lanesAtOnce);
     this.#ends = new LogEnds(env);
     this.#shadows = new Shadows(this.#stop.signal);
