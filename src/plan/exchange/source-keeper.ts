@@ -152,12 +152,16 @@ export class SourceKeeper {
     const first = Math.max(0, step - lanes);
     // The batches before the lowest checkpoint are reclaimed with it; who kept before us has said what it needs.
     if (first < trim) return undefined;
-    const blocks = await Promise.all(
-      Array.from({ length: step - first }, async (_, i) => {
-        const { producer, resumePoint } = await training.inspect(first + i, { signal });
-        return this.#blocksOf(resumePoint, Number(producer.slice("lane-".length)));
-      }),
-    );
+    const read = Array.from({ length: step - first }, async (_, i) => {
+      const { producer, resumePoint } = await training.inspect(first + i, { signal });
+      return this.#blocksOf(resumePoint, Number(producer.slice("lane-".length)));
+    });
+    const blocks = await Promise.all(read).catch((error: unknown) => {
+      // Reclaimed since we looked: the checkpoint is a former one.
+      if (!isBatchWeaveError(error, "RECLAIMED")) throw error;
+      return undefined;
+    });
+    if (!blocks) return undefined;
     // A lane that has no batch before the step has taken nothing.
     return lowest([...blocks, ...(step < lanes ? [sources.map(() => 0)] : [])]);
   }

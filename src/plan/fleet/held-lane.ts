@@ -38,6 +38,11 @@ export type LaneFate =
   | { readonly kind: "broken"; readonly error: BatchWeaveError }
   | { readonly kind: "failed"; readonly error: unknown };
 
+/** Whether a lane's last batch says that only fillers can follow. */
+function saysOver(resumePoint: unknown): boolean {
+  return (resumePoint as { readonly over?: unknown } | null | undefined)?.over === 1;
+}
+
 /** One held lane. */
 export class HeldLane {
   readonly log: LaneLog;
@@ -60,6 +65,8 @@ export class HeldLane {
     this.lane = parts.lane;
     this.epoch = parts.producer.epoch;
     setMaxListeners(0, this.#stop.signal);
+    // In a fork, what a lane said in the first log says nothing about this one.
+    this.#isEnded = parts.producer.nextSeq > 0 && saysOver(parts.producer.resumePoint);
     this.fate = this.#run();
   }
 
@@ -114,7 +121,7 @@ export class HeldLane {
       if (this.#parts.ready) await this.#append(this.#parts.ready, false);
       while (!this.#isReleased) {
         if (this.#isEnded) await this.#fill();
-        else this.#isEnded = !(await this.#work());
+        else if (!(await this.#work())) this.#isEnded = true;
       }
       await this.#close();
       return { kind: "left" };
@@ -195,6 +202,8 @@ export class HeldLane {
   async #append(batch: LaneBatch, isFiller: boolean): Promise<void> {
     const isFirst = this.#ticket === undefined;
     this.#ticket = await this.#parts.producer.append(batch.slices, { ...batch.append, signal: this.#stop.signal });
+    // Asked again, an ended lane might leave other traces in its fillers than one that another process goes on with.
+    this.#isEnded ||= saysOver(batch.append.resumePoint);
     this.#parts.onBatch(batch, isFiller);
     // Somebody may have waited for this lane for long, and whoever carried may be gone with its last holder.
     if (isFirst) this.hurry();
