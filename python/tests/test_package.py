@@ -36,7 +36,7 @@ class Package(unittest.TestCase):
     @unittest.skipUnless(os.environ.get("BATCHWEAVE_TEST_WHEELS"), "BATCHWEAVE_TEST_WHEELS is not set: building and installing takes minutes and the network")
     def test_the_quickstart_and_the_command_work_from_wheels_alone(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            run = lambda *command, **settings: subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder, **settings)  # noqa: E731
+            run = lambda *command, **settings: subprocess.run(command, capture_output=True, text=True, timeout=1_800, cwd=folder, **settings)  # noqa: E731
             built = run(sys.executable, str(BUILD), "--out", f"{folder}/out")
             self.assertEqual(built.returncode, 0, built.stderr[-2_000:])
             run(sys.executable, "-m", "venv", f"{folder}/venv")
