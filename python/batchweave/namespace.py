@@ -196,7 +196,8 @@ class Namespace:
             state = manifest.producers[id]
             pending = sum(1 for producer, seq in announced if producer == id and seq >= state.seq)
             seq = seq_in_log(self.log.spec, manifest, id, state.seq)
-            detail = {"id": id, "epoch": state.epoch, "seq": seq, "version": state.at, "pending": pending}
+            detail = {"id": id, "epoch": state.epoch, "seq": seq, "version": state.at, "hasLeft": state.has_left}
+            detail.update(openings=state.epoch - state.made_by, pending=pending)
             last = self.log.head.read(state.at) if i < _DETAIL_MAX else None
             if last:
                 detail["lastCommit"] = _last_commit(last)

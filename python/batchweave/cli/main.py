@@ -15,7 +15,6 @@ from .. import __version__
 from ..consumer.share import Share
 from ..consumer.waiting import WAITS
 from ..errors import BatchWeaveError, invalid
-from ..format.cursor import make_cursor
 from ..format.stored_json import dump_json
 from ..lifecycle.checkpoints import DEFAULT_GROUP
 from ..namespace import Namespace, open_namespace
@@ -73,7 +72,7 @@ def _start(args: argparse.Namespace, namespace: Namespace) -> Any:
         raise invalid(f'--from must be step:N or row:N with a whole number, not "{text}".', **{"from": text})
     checkpoint = re.fullmatch(r"checkpoint(?::(.+))?", text)
     if checkpoint:
-        return _from_checkpoint(namespace, checkpoint[1], args.checkpoint_group)
+        return {"checkpoint": checkpoint[1] or _newest(namespace, args.checkpoint_group), "group": args.checkpoint_group}
     if not re.match(r"(earliest$|latest$|\s*[{[])", text):
         raise invalid(
             f'--from "{text}" is no place to start. Use earliest, latest, step:N, row:N, checkpoint, checkpoint:ID, a cursor\'s JSON, '
@@ -83,15 +82,12 @@ def _start(args: argparse.Namespace, namespace: Namespace) -> Any:
     return text
 
 
-def _from_checkpoint(namespace: Namespace, id: str | None, group: str) -> dict[str, Any]:
-    live = [c for c in namespace.list_checkpoints() if c.group == group]
-    for c in live:
-        if id in (None, c.id):
-            return make_cursor(namespace.uuid, c.row, c.iteration)
-    ids = [c.id for c in live]
-    has = f"It has {', '.join(ids)}." if ids else "The group has none."
-    message = f"There is no live checkpoint{f' {id}' if id else ''} in group {group} of {namespace.uri}. {has}"
-    raise BatchWeaveError("NO_CHECKPOINT", message, {**({"id": id} if id else {}), "group": group, "live": ids})
+def _newest(namespace: Namespace, group: str) -> str:
+    for c in namespace.list_checkpoints():
+        if c.group == group:
+            return c.id
+    message = f"There is no live checkpoint in group {group} of {namespace.uri}: the group has none."
+    raise BatchWeaveError("NO_CHECKPOINT", message, {"group": group})
 
 
 def _save_cursor(path: str, cursor: dict[str, Any]) -> None:

@@ -42,6 +42,13 @@ class ProducerState(NamedTuple):
         return self.left == self.epoch
 
     @property
+    def made_by(self) -> int:
+        """The epoch that made the last batch. Unknown when its state came back from a table: then the one before this."""
+        if self.last is None:
+            return 0
+        return self.last.epoch if isinstance(self.last, LastBatch) else self.epoch - 1
+
+    @property
     def own_last(self) -> LastBatch | None:
         """The last batch, if this very incarnation committed it."""
         last = self.last

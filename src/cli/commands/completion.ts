@@ -115,8 +115,8 @@ export const command: Command = {
   positionals: ["SHELL"],
   options: {},
   examples: [
-    "source <(batchweave completion bash)",
     "batchweave completion zsh > ~/.zfunc/_batchweave",
+    "source <(batchweave completion bash)",
     "batchweave completion fish > ~/.config/fish/completions/batchweave.fish",
   ],
   run,
