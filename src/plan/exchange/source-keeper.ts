@@ -1,7 +1,7 @@
 /**
  * How long blocks of source logs are kept, and how far loaders may be ahead. Both follow the training log: loaders may be so many blocks ahead of where its
  * lanes stand; blocks stay as long as a live checkpoint of it, or a fork, may go on from before them. Said by two checkpoints in each source log, in a group
- * of this training log. One process keeps at a time, the holder of lane 0; two would only say the same twice.
+ * of this training log. The holder of lane 0 keeps, and any process that has waited for a block for long; two only say the same twice.
  */
 import { type Env, isBatchWeaveError, makeCursor, type Namespace } from "../../index.js";
 import { decodeLaneState } from "../run/lane-state.js";

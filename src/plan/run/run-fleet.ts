@@ -66,6 +66,8 @@ export interface LoadResult extends HoldOutcome {
 
 /** Lanes of a loader that make blocks at a time: most of them wait for threads or the store, and buffers are bounded for the process. */
 const loadingAtOnce = 64;
+/** A constructor that has waited so long for a block keeps the source logs too. */
+const keeperWaitMs = 3_000;
 /** How often loaders look whether the training log is complete. */
 const lookDelayMs = 1_000;
 
@@ -193,15 +195,23 @@ export async function runConstructors(
   const { logs, training, exchange, hints, steps } = await openPlaces(pipeline, settings, options);
   const readers = logs.map((ns) => ns.stepReader());
   const names = Object.keys(pipeline.spec.sources);
+  const waits = new Map<string, number>();
   const supply: OpenSupply = (i, part, from) => {
     const source = names[i] as string;
+    const key = `${part.lane} ${source}`;
     return new BlockSupply(
       {
         source,
         reader: readers[i] as (typeof readers)[number],
         env,
-        onWanted: (block) => void hints.want(source, block),
-        onGot: () => void hints.got(source),
+        onWanted: (block) => {
+          if (!waits.has(key)) waits.set(key, env.monotonic());
+          void hints.want(source, block);
+        },
+        onGot: () => {
+          waits.delete(key);
+          void hints.got(source);
+        },
       },
       part,
       from,
@@ -220,9 +230,14 @@ export async function runConstructors(
   const found = await ns.info({ signal: options.signal });
   const held = new Set<number>();
   const keeping = new AbortController();
+  // The holder of lane 0 may be dead, and that lane not wanted: a process that waits for long keeps too.
+  const isKeeper = (): boolean => {
+    const longAgo = env.monotonic() - keeperWaitMs;
+    return held.has(0) || [...waits.values()].some((since) => since < longAgo);
+  };
   const wanted = (signal: AbortSignal): ReturnType<FleetHints["read"]> => hints.read({ signal });
   const keeper = new SourceKeeper({ training: ns, logs, pipeline: open.resolved, exchange, env, wanted });
-  const kept = keeper.run(() => held.has(0), keeping.signal);
+  const kept = keeper.run(isKeeper, keeping.signal);
   kept.catch(() => {});
   try {
     await assertNeighbours(ns, open.parts, { isLanes: true, count: lanes, held: [] }, options.signal);
