@@ -108,9 +108,9 @@ const releases: readonly PlantedBug[] = [
 
 const races: readonly PlantedBug[] = [
   bug("a reader is told RECLAIMED a step too early", 26, [
-    "src/consumer/prefetch.js",
-    "if (plan.firstStep < manifest.steps.trim)",
-    "if (plan.firstStep <= manifest.steps.trim && manifest.steps.trim > 0)",
+    "src/consumer/visibility.js",
+    "if (first < manifest.steps.trim)",
+    "if (first <= manifest.steps.trim && manifest.steps.trim > 0)",
   ]),
 ];
 
