@@ -67,6 +67,8 @@ export class LanePlanner {
   #positions: LaneState["positions"];
   #used: LaneState["used"];
   #debt: readonly number[];
+  /** What the mix owed after the last batch that is no filler: asking a lane that has ended changes nothing. */
+  #owed: { readonly at: number; readonly owed: readonly number[] };
   #isOver: boolean;
 
   /** `part`: lane k of K, or part k of K producers in commit order. */
@@ -89,14 +91,14 @@ export class LanePlanner {
     this.#supplies = sources.map((_, i) => parts.supply(i, part, { at: this.#positions[i], used: this.#used[i] ?? 0 }));
     const names = sources.map(({ name }) => name);
     const selection: SelectionParts = { names, supplies: this.#supplies, mix, seed, env };
-    const owed = { at: state.owedAt, owed: state.owed };
+    this.#owed = { at: state.owedAt, owed: state.owed };
     this.#selector =
       "samples" in batch
-        ? new SampleSelector(selection, batch.samples, owed)
+        ? new SampleSelector(selection, batch.samples, this.#owed)
         : new FillSelector(
             selection,
             { slots: this.#bins() * spec.construct.seqLength, lookahead: batch.lookahead ?? 8 },
-            owed,
+            this.#owed,
           );
   }
 
@@ -140,6 +142,7 @@ export class LanePlanner {
     const { pipeline } = this.#parts;
     const { graphs, capacity, spec, mix } = pipeline;
     const step = this.nextStep;
+    if (this.#isOver) return options.isFiller ? this.#filler(step) : undefined;
     const bins = new FillBins(this.#bins(), capacity, spec.construct.packing ?? "best-fit", graphs.backbone.nodes.cost);
     const metrics = mix.kind === "callback" && !options.recorded ? ((await spec.metrics?.(step)) ?? {}) : {};
     const context = { metrics, recorded: options.recorded };
@@ -147,11 +150,14 @@ export class LanePlanner {
       this.#selector instanceof SampleSelector
         ? await this.#selector.select(step, bins, this.#debt, context, options.signal)
         : await this.#selector.select(step, bins, context, options.signal);
-    if (selection.samples.length === 0 && !options.isFiller) {
-      if (selection.debt.some((count) => count > 0)) throw tooMany(step, pipeline);
+    const isEmpty = selection.samples.length === 0;
+    const owes = selection.debt.some((count) => count > 0);
+    if (isEmpty && owes && !options.isFiller) throw tooMany(step, pipeline);
+    if (isEmpty && !owes) {
       // What is faulty after the last good sample is in no batch: the log ends before it. With no good sample at all there is no log to end.
-      if (selection.faults.length > 0 && this.#age === 0) throw emptyBatch(step, selection.faults);
-      return undefined;
+      if (selection.faults.length > 0 && this.#age === 0 && !options.isFiller) throw emptyBatch(step, selection.faults);
+      this.#isOver = true;
+      return options.isFiller ? this.#filler(step) : undefined;
     }
     this.#positions = this.#positions.map((position, i) => selection.positions.get(i)?.at ?? position);
     this.#used = this.#used.map((used, i) => selection.positions.get(i)?.used ?? used);
@@ -161,9 +167,15 @@ export class LanePlanner {
     const loaded = await fetchSamples(selection.samples, names, this.#supplies, options.signal);
     const { kept, start, faults } = await finishSamples(this.#parts, loaded, bins.assignment, options.signal);
     if (kept.length === 0 && !options.isFiller) throw emptyBatch(step, faults);
+    this.#owed = { at: this.#selector.owedAt, owed: this.#selector.owed };
     // Said with the last batch, so that everybody knows from the log alone which lanes have ended.
     this.#isOver ||= await this.#isOverAt(step + this.#lanes, options.signal);
     return this.#build(step, kept, start, [...selection.faults, ...faults], selection.decided);
+  }
+
+  /** An empty batch behind a lane's end. It says the same whether or not the lane was asked for a batch before, and whoever makes it. */
+  #filler(step: number): PlannedBatch {
+    return this.#build(step, [], new Int32Array(0), [], undefined);
   }
 
   #assertDebt(step: number): void {
@@ -223,8 +235,8 @@ export class LanePlanner {
       lanes: this.#lanes,
       positions: this.#positions,
       used: this.#used,
-      owed: this.#selector.owed,
-      owedAt: this.#selector.owedAt,
+      owed: this.#owed.owed,
+      owedAt: this.#owed.at,
       debt: this.#debt,
       isOver: this.#isOver,
     };
