@@ -6,7 +6,7 @@
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { makeCursor, type Namespace, openNamespace } from "../../src/index.js";
+import { createNamespace, makeCursor, type Namespace, openNamespace } from "../../src/index.js";
 import {
   auditPipeline,
   definePipeline,
@@ -143,6 +143,22 @@ test("loaders stay within what they may be ahead", async () => {
   expect({ closed, end }).toEqual({ closed: true, end: 3 });
   // The training log is complete: loaders end by themselves.
   expect((await loading).isOver).toBe(true);
+}, 60_000);
+
+test("a lane does not run away from one that stands still: what may be ahead counts from the log's end", async () => {
+  const pipeline = build(data(), { exchange: { kind: "log", blockSamples: 1, aheadBlocks: 6 } });
+  const web = `${pipeline.spec.namespace.uri}.sources/web`;
+  const stop = new AbortController();
+  // Lane 1 of web has a holder that never writes; the loader leaves it alone for longer than this test takes.
+  const ns = await createNamespace(web, { grid: { rows: 1, chunks: 2 }, order: "lanes", lanes: 2 });
+  await ns.producer({ id: "lane-1" });
+  const loading = runLoaders(pipeline, { ...fast, patienceMs: 60_000 }, { signal: stop.signal });
+  const ahead = async (): Promise<number> => (await ns.producerState("lane-0"))?.seq ?? 0;
+  await expect.poll(ahead, { timeout: 10_000 }).toBeGreaterThanOrEqual(3);
+  await new Promise((resolve) => setTimeout(resolve, 2_000));
+  expect(await ahead()).toBeLessThanOrEqual(4);
+  stop.abort();
+  await loading;
 }, 60_000);
 
 test("blocks stay as long as a checkpoint of the training log needs them; a fork goes on from there with another mixture", async () => {

@@ -100,7 +100,7 @@ test("a stage that lanes have passed, a share before it, a source without one, a
   );
   const early = { from: 0, weights: { web: 2, code: 1, math: 1 } };
   await expect(attempt(names, [early, second])).rejects.toThrow(
-    /math is new and has a share before step 8.*weight 0.*fork the log/,
+    /math is new\. Add a stage to the end.*and none before.*fork the log/,
   );
   await expect(attempt(names, [first])).rejects.toThrow(/2 sources, not 3; math is new\. Add a stage.*fork the log/);
   await expect(attempt(["web"], [{ from: 0, weights: { web: 1 } }])).rejects.toThrow(
@@ -109,4 +109,17 @@ test("a stage that lanes have passed, a share before it, a source without one, a
   // And whoever still has the old file finds that others have gone on.
   await runPipeline(build(folder, uri, names, [first, second]), { ...fast, batchesMax: 4 });
   await expect(attempt(["web", "code"], [first])).rejects.toThrow(/it had 3 sources, not 2/);
+});
+
+test("other weights in a stage that is there are refused: the log would be of two mixtures", async () => {
+  const folder = folderOf();
+  const uri = `memory:grown-${count++}`;
+  await runPipeline(build(folder, uri, ["web", "code"], [first]), { ...fast, batchesMax: 4 });
+  const other = build(folder, uri, ["web", "code"], [{ from: 0, weights: { web: 9, code: 1 } }]);
+  await expect(runPipeline(other, fast)).rejects.toThrow(/the pipeline has changed .*mixture.*fork/);
+  // Twice as much of everything is the same mixture.
+  await runPipeline(build(folder, uri, ["web", "code"], [{ from: 0, weights: { web: 4, code: 2 } }]), {
+    ...fast,
+    batchesMax: 2,
+  });
 });

@@ -16,7 +16,7 @@ export function sourceLaneLog(
   ns: Namespace,
   { spec, sources }: ResolvedPipeline,
   index: number,
-  { blockBytes, blockSamples }: Exchange,
+  { blockBytes, blockSamples, aheadBlocks }: Exchange,
   read: OpenReading,
 ): LaneLog {
   const source = sources[index] as ResolvedSource;
@@ -40,6 +40,7 @@ export function sourceLaneLog(
     ns,
     lanes,
     steps: Number.POSITIVE_INFINITY,
+    aheadMax: Math.max(aheadBlocks, 2 * lanes),
     open: async (lane, { seq, resumePoint }) => {
       const part = { ...shared, lane };
       const start = startOfLane(resumePoint, seq, part);

@@ -55,6 +55,7 @@ export class HeldLane {
   #isReleased = false;
   /** Steps that others have reached: gaps below are filled once this lane has ended. */
   #reached = 0;
+  #end = 0;
   #wake: (() => void) | undefined;
   /** Of the newest batch. */
   #ticket: Ticket | undefined;
@@ -84,10 +85,16 @@ export class HeldLane {
     return this.#parts.producer.pendingBatches;
   }
 
-  /** Others have written up to here. */
-  reach(step: number): void {
+  /** Others have written up to here; the log ends at `end`, below what waits for a missing step. */
+  reach(step: number, end: number): void {
     this.#reached = Math.max(this.#reached, step);
+    this.#end = Math.max(this.#end, end);
     this.#wake?.();
+  }
+
+  /** Whether what it would make now could only wait for others. */
+  get #isAhead(): boolean {
+    return this.nextStep >= this.#end + (this.log.aheadMax ?? Number.POSITIVE_INFINITY);
   }
 
   /** What was accepted is wanted in the log now: whoever commits for others may be dead, which a producer that nobody asks notices late. */
@@ -121,6 +128,7 @@ export class HeldLane {
       if (this.#parts.ready) await this.#append(this.#parts.ready, false);
       while (!this.#isReleased) {
         if (this.#isEnded) await this.#fill();
+        else if (this.#isAhead) await this.#woken();
         else if (!(await this.#work())) this.#isEnded = true;
       }
       await this.#close();
@@ -186,7 +194,12 @@ export class HeldLane {
       if (!batch) break;
       await this.#append(batch, true);
     }
-    if (this.#isReleased) return;
+    if (!this.#isReleased) await this.#woken();
+  }
+
+  /** Waits for a look, or until it is given up. */
+  async #woken(): Promise<void> {
+    const { signal } = this.#stop;
     await new Promise<void>((resolve, reject) => {
       const stop = (): void => reject(signal.reason);
       if (signal.aborted) return stop();

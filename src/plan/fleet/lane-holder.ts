@@ -227,7 +227,7 @@ class LaneHolder {
       const { epoch = 0 } = seen;
       if (view.closed) held.drop("CLOSED");
       else if (epoch > held.epoch) held.drop("FENCED");
-      else held.reach(view.reached);
+      else held.reach(view.reached, view.end);
       if (held.pendingBatches > 0 && (watch.standing(seen, begunMs)?.standsMs ?? 0) >= hurryMs) held.hurry();
     }
     const isOver = view.closed || (await this.#ends.finish(log, view, own, signal));
@@ -369,7 +369,7 @@ class LaneHolder {
     const { log, lane } = held;
     const lanes = this.#held.get(log) ?? new Map<number, HeldLane>();
     this.#held.set(log, lanes.set(lane, held));
-    if (watch.view) held.reach(watch.view.reached);
+    if (watch.view) held.reach(watch.view.reached, watch.view.end);
     held.fate.then((fate) => this.#onFate(held, fate));
   }
 

@@ -10,6 +10,8 @@ export interface LaneLog {
   readonly lanes: number;
   /** Of the whole log at most; Infinity: until its lanes end. */
   readonly steps: number;
+  /** Steps that a lane may be ahead of the log's end, where others hold it up. Default: any number. */
+  readonly aheadMax?: number | undefined;
   /** Where a lane goes on. Cheap: reads nothing before `next()`. `at`: what the lane's producer says. */
   open(
     lane: number,

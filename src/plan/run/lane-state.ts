@@ -17,10 +17,8 @@ export interface PipelinePrint {
   readonly sources: readonly number[];
   /** For messages. */
   readonly names: readonly string[];
-  /** The same pipeline before the last stages were added to its schedule: good for lanes that have not come to step `until`, if sources that are new were `unused`. */
-  readonly earlier?:
-    | readonly { readonly shape: number; readonly until: number; readonly unused: readonly string[] }[]
-    | undefined;
+  /** The same pipeline before the last stages were added to its schedule: good for lanes that have not come to step `until`. */
+  readonly earlier?: readonly { readonly shape: number; readonly until: number }[] | undefined;
 }
 
 /** State of a lane after a batch. */
@@ -163,18 +161,11 @@ export function decodeLaneState(
     const grown = print.earlier?.find(({ shape }) => shape === point.pipeline);
     const isHere = isWithin(written, wanted);
     if (grown && isHere) {
-      // Stages were added at the end, and sources for them: nothing of what was decided so far would be decided otherwise.
-      const early = print.names.filter(
-        (name, i) => !written.includes(wanted[i] as string) && !grown.unused.includes(name),
-      );
+      // Stages were added at the end, and sources for them, which have no share before: nothing of what was decided so far would be decided otherwise.
       const next = nextStepOf({ base: point.base as number, seq: point.seq as number, lane, lanes });
       if (next > grown.until)
         return refuse(
           `the schedule has a stage more from step ${grown.until} on, and this lane is at step ${next} already. Let the stage begin at a step that no lane has come to, or fork the log (batchweave fork) and continue there.`,
-        );
-      if (early.length > 0)
-        return refuse(
-          `source ${early.slice(0, 5).join(", ")} is new and has a share before step ${grown.until}, where the schedule was added to. Give it weight 0 in the stages before, or fork the log (batchweave fork) and continue there.`,
         );
     }
     const isGrown = grown !== undefined && isHere;
@@ -182,7 +173,7 @@ export function decodeLaneState(
     if (!isGrown && written.length !== wanted.length && isHere) {
       const added = print.names.filter((_, i) => !written.includes(wanted[i] as string)).slice(0, 5);
       return refuse(
-        `the pipeline has changed: it had ${written.length} sources, not ${wanted.length}; ${added.join(", ")} ${added.length === 1 ? "is" : "are"} new. Add a stage to the end of a stagedMix that gives new sources a share from a step on that no lane has come to, or fork the log (batchweave fork) and continue there.`,
+        `the pipeline has changed: it had ${written.length} sources, not ${wanted.length}; ${added.join(", ")} ${added.length === 1 ? "is" : "are"} new. Add a stage to the end of a stagedMix that gives new sources a share from a step on that no lane has come to (and none before), or fork the log (batchweave fork) and continue there.`,
       );
     }
     if (!isGrown && written.length !== wanted.length)

@@ -187,18 +187,23 @@ function windowBytesOf(windows: number): number {
   return Math.max(65_536, Math.min(windowBytesDefault, Math.floor(poolBytesDefault / windows)));
 }
 
-/** The schedule as it was before its last stages were added, each with what it knew of the sources. */
-function earlierShapes(
-  mix: MixSchedule,
-  names: readonly string[],
-  shapeOf: (phases: readonly string[]) => number,
-): PipelinePrint["earlier"] {
-  const starts = mix.phases.map((_, phase) => phaseStart(mix, phase) ?? Number.POSITIVE_INFINITY);
-  const weights = starts.map((step) => mix.weightsAt({ step, position: mixPosition(mix, step), metrics: {} }));
+/** By phase: when it begins and what it gives to whom. A callback decides for itself, and what it decided is stored with the batch. A share of 0 is none, so that a source may be added with it. */
+function sharesOf(mix: MixSchedule): readonly unknown[] {
+  if (mix.kind === "callback") return [];
+  return mix.phases.map((_, phase) => {
+    const step = phaseStart(mix, phase) ?? 0;
+    const weights = mix.weightsAt({ step, position: mixPosition(mix, step), metrics: {} });
+    const given = Object.entries(weights).filter(([, weight]) => weight > 0);
+    const sum = given.reduce((total, [, weight]) => total + weight, 0);
+    return [step, given.map(([name, weight]) => `${name} ${(weight / sum).toFixed(9)}`).sort()];
+  });
+}
+
+/** The schedule as it was before its last stages were added. */
+function earlierShapes(mix: MixSchedule, shapeOf: (phases: readonly string[]) => number): PipelinePrint["earlier"] {
   return mix.phases.slice(1).map((_, i) => ({
     shape: shapeOf(mix.phases.slice(0, i + 1)),
-    until: starts[i + 1] as number,
-    unused: names.filter((name) => weights.slice(0, i + 1).every((stage) => (stage[name] ?? 0) === 0)),
+    until: phaseStart(mix, i + 1) ?? Number.POSITIVE_INFINITY,
   }));
 }
 
@@ -232,14 +237,15 @@ export async function resolvePipeline(
   const built = new DataConstructor(grid, tree, construct);
   // A limit decides no batch; what is done with long samples does, said or not.
   const made = { ...construct, tooLong: construct.tooLong ?? "split", droppedShareMax: undefined };
+  const shares = sharesOf(mix);
   const shapeOf = (phases: readonly string[]): number =>
-    hash32(JSON.stringify([grid, lanes, batch, made, mix.kind, mix.by, phases]));
+    hash32(JSON.stringify([grid, lanes, batch, made, mix.kind, mix.by, phases, shares.slice(0, phases.length)]));
   const names = sources.map(({ name }) => name);
   const print: PipelinePrint = {
     shape: shapeOf(mix.phases),
     sources: sources.map(({ fingerprint }) => fingerprint),
     names,
-    earlier: mix.kind === "staged" ? earlierShapes(mix, names, shapeOf) : [],
+    earlier: mix.kind === "staged" ? earlierShapes(mix, shapeOf) : [],
   };
   const hasEnd = sources.every(({ settings }) => Number.isFinite(settings.epochs ?? Number.POSITIVE_INFINITY));
   const exchange = exchangeOf(spec.exchange, { uri: namespace.uri, lanes });
