@@ -6,7 +6,15 @@
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { createNamespace, makeCursor, type Namespace, openNamespace } from "../../src/index.js";
+import {
+  createNamespace,
+  encodeSampleBlock,
+  makeCursor,
+  type Namespace,
+  openNamespace,
+  sampleBlockType,
+} from "../../src/index.js";
+import { encodeSample } from "../../src/plan/exchange/sample-codec.js";
 import {
   auditPipeline,
   definePipeline,
@@ -16,6 +24,7 @@ import {
   runConstructors,
   runLoaders,
   runPipeline,
+  type Source,
   staticMix,
   tokenize,
 } from "../../src/plan/index.js";
@@ -143,6 +152,55 @@ test("loaders stay within what they may be ahead", async () => {
   expect({ closed, end }).toEqual({ closed: true, end: 3 });
   // The training log is complete: loaders end by themselves.
   expect((await loading).isOver).toBe(true);
+}, 60_000);
+
+test("a sample that no sequence holds, or that is not what its table says, is refused by name; it is not the end of its source", async () => {
+  const one = (): Pipeline => {
+    const { spec } = build(data());
+    return definePipeline({ ...spec, sources: { code: spec.sources["code"] as Source } });
+  };
+  const pipeline = one();
+  const { uri } = pipeline.spec.namespace;
+  const samples = [20, 600, 20].map((count, i) => ({
+    id: `s${i}`,
+    tokens: count,
+    bytes: encodeSample({ tokens: new Int32Array(count) }),
+  }));
+  const write = async (place: string, list: typeof samples): Promise<void> => {
+    const ns = await createNamespace(place, { grid: { rows: 1, chunks: 2 }, order: "lanes", lanes: 3 });
+    const producer = await ns.producer({ id: "lane-0" });
+    const { table, payload } = encodeSampleBlock("code", list);
+    await producer.append([table, payload], { contentType: sampleBlockType });
+    await producer.close();
+    await ns.endLog();
+  };
+  await write(`${uri}.sources/code`, samples);
+  await expect(runConstructors(pipeline, fast)).rejects.toThrow(
+    /"s1" in block 0 of source code has 600 tokens, .* 512/,
+  );
+  const other = one();
+  await write(`${other.spec.namespace.uri}.sources/code`, [{ ...(samples[0] as (typeof samples)[0]), tokens: 21 }]);
+  await expect(runConstructors(other, fast)).rejects.toThrow(/"s0": it has 20 tokens, and its table says 21/);
+}, 60_000);
+
+test("constructors refuse logs that were loaded with another file", async () => {
+  const folder = data();
+  const loaded = build(folder, { steps: 2 });
+  await runPipeline(loaded, fast);
+  const exchange = {
+    kind: "log",
+    blockSamples: 8,
+    aheadBlocks: 16,
+    uri: `${loaded.spec.namespace.uri}.sources`,
+  } as const;
+  for (const change of [
+    { seed: 8 },
+    { construct: { seqLength: 1_024 } },
+    { exchange: { ...exchange, blockSamples: 9 } },
+  ])
+    await expect(runConstructors(build(folder, { exchange, ...change }), fast)).rejects.toThrow(
+      /source (web|code) was loaded with another file/,
+    );
 }, 60_000);
 
 test("a lane does not run away from one that stands still: what may be ahead counts from the log's end", async () => {

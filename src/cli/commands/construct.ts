@@ -26,6 +26,7 @@ async function run(call: Call): Promise<undefined> {
       }),
     signal: stopping.signal,
     storeSettings: { ...pipeline.spec.storeSettings, durability: durabilityOf(args) },
+    onWait: (message) => terminal.note(message),
     onBatch: (_, pending) => {
       made++;
       committed = made - pending;

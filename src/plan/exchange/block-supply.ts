@@ -13,7 +13,7 @@ import {
   type StepReader,
 } from "../../index.js";
 import type { Fault } from "../load/fault.js";
-import type { PreparedSample } from "../load/prepared-sample.js";
+import { asPrepared, type PreparedSample } from "../load/prepared-sample.js";
 import type { SampleSupply, SuppliedSample, SupplyEnd, SupplyStart } from "../load/sample-supply.js";
 import { decodeSample } from "./sample-codec.js";
 
@@ -31,6 +31,11 @@ interface BlockSupplyParts {
   readonly source: string;
   readonly reader: StepReader;
   readonly env: Env;
+  /** Tokens of a sequence; a sample that has more was loaded for another pipeline. */
+  readonly tokensMax?: number | undefined;
+  readonly vocabSize?: number | undefined;
+  /** Asked before the first block is read: throws where the log is of another pipeline. */
+  readonly check?: ((block: number) => Promise<void>) | undefined;
   /** Told when a block has been waited for for a while, and again now and then. */
   readonly onWanted?: ((block: number) => void) | undefined;
   /** Told when it has come. */
@@ -95,6 +100,13 @@ export class BlockSupply implements SampleSupply {
 
   #sample(entry: SampleEntry, faults: readonly Fault[]): SuppliedSample {
     const { id, tokens, images, features, length } = entry;
+    const { tokensMax = Number.POSITIVE_INFINITY, source } = this.#parts;
+    if (tokens > tokensMax)
+      throw new BatchWeaveError(
+        "LIMIT",
+        `Sample ${JSON.stringify(id)} in block ${this.#block} of source ${source} has ${tokens} tokens, and a sequence of this pipeline ${tokensMax}. Load the source for sequences of that length into another log (exchange.uri); in Python with tokens_max=${tokensMax}.`,
+        { source, block: this.#block, id, tokens },
+      );
     return {
       meta: {
         source: this.#parts.source,
@@ -121,6 +133,7 @@ export class BlockSupply implements SampleSupply {
   async #next(signal: AbortSignal | undefined): Promise<SampleTable | undefined> {
     const { reader } = this.#parts;
     if (this.#block >= reader.end && !(await this.#reach(signal))) return undefined;
+    await this.#parts.check?.(this.#block);
     const table = this.#read(this.#block);
     for (let i = 1; i <= tablesAhead; i++) {
       const ahead = this.#block + i * this.#lanes;
@@ -192,6 +205,21 @@ export class BlockSupply implements SampleSupply {
     return values;
   }
 
+  /** Whoever wrote it may not have looked as closely as our loaders do. */
+  #checked(value: PreparedSample, { id, tokens }: SampleEntry, where: string): PreparedSample {
+    const { source, vocabSize } = this.#parts;
+    const found = asPrepared(value, { source, id, vocabSize });
+    const garbage =
+      "garbage" in found
+        ? found.garbage
+        : found.tokens.length === tokens
+          ? undefined
+          : `it has ${found.tokens.length} tokens, and its table says ${tokens}`;
+    if (garbage === undefined) return found as PreparedSample;
+    const message = `${where} holds a sample that cannot be used, ${JSON.stringify(id)}: ${garbage}. Mend its loader, and load into another log (exchange.uri).`;
+    throw new BatchWeaveError("CORRUPT", message, { source, id });
+  }
+
   async #fetchBlock(
     block: number,
     entries: readonly SampleEntry[],
@@ -209,11 +237,7 @@ export class BlockSupply implements SampleSupply {
           );
           const start = entry.offset - (runs[r] as Run).offset;
           const bytes = (read[r] as Uint8Array).subarray(start, start + entry.length);
-          return decodeSample(
-            checkSample(bytes, entry, where),
-            `${where}, sample ${JSON.stringify(entry.id)}`,
-            entry.features,
-          );
+          return this.#checked(decodeSample(checkSample(bytes, entry, where), where, entry.features), entry, where);
         });
       } catch (error) {
         if (isSecond || !isBatchWeaveError(error, "CORRUPT")) throw error;

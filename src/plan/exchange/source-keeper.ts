@@ -62,7 +62,10 @@ export class SourceKeeper {
 
   /** The training log is complete: it holds loaders of other training logs up no more. What its checkpoints need stays. */
   async finish(signal: AbortSignal = new AbortController().signal): Promise<void> {
-    await this.#tick(signal);
+    await this.#tick(signal).catch((error: unknown) => {
+      // What the training log has trimmed meanwhile was said by those who kept before.
+      if (!isBatchWeaveError(error, "RECLAIMED")) throw error;
+    });
     await Promise.all(
       this.#parts.logs.map(async (ns) => {
         const live = (await ns.checkpoints({ signal })).filter(({ group }) => group === this.#group);

@@ -14,6 +14,8 @@ interface SourceLanePart {
   readonly source: string;
   /** Of everything that decides the blocks: a resume point is good only for the same. */
   readonly print: number;
+  /** Of what a constructor knows of that too: settings and transforms, not shards. */
+  readonly rule: number;
   readonly lane: number;
   readonly lanes: number;
   /** Whether the source ends one day. */
@@ -28,6 +30,8 @@ interface SourceLanePart {
 export interface SourceLanePoint {
   readonly v: 1;
   readonly source: number;
+  /** Absent where another program loads. */
+  readonly rule?: number | undefined;
   readonly lane: readonly [lane: number, lanes: number];
   readonly seq: number;
   readonly at: readonly unknown[] | 0;
@@ -137,10 +141,11 @@ export class SourceLane implements LaneWriter {
   }
 
   #point(): SourceLanePoint {
-    const { print, lane, lanes } = this.#part;
+    const { print, rule, lane, lanes } = this.#part;
     return {
       v: 1,
       source: print,
+      rule,
       lane: [lane, lanes],
       seq: this.#seq,
       at: this.#position.at ?? 0,

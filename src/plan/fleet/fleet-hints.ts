@@ -131,12 +131,20 @@ export class FleetHints {
     });
   }
 
-  /** One page: with more hints than that, some are not seen now. */
+  /** A page of each kind: with more hints than that, some are not seen now. What is no hint has no business here, and is removed. */
   async #list(signal: AbortSignal | undefined): Promise<readonly Word[]> {
-    let words: readonly Word[] = [];
+    const words: Word[] = [];
     await this.#quietly(async () => {
-      const { objects } = await this.#store.list(prefix, { keysOnly: true, signal });
-      words = objects.flatMap(({ key }) => parse(key) ?? []);
+      const pages = await Promise.all(
+        ["want", "hold"].map((kind) => this.#store.list(`${prefix}${kind}/`, { keysOnly: true, signal })),
+      );
+      const junk: string[] = [];
+      for (const { key } of pages.flatMap(({ objects }) => objects)) {
+        const word = parse(key);
+        if (word) words.push(word);
+        else junk.push(key);
+      }
+      if (junk.length > 0) await this.#store.delete(junk.slice(0, removedMax), { hint: true, signal });
     });
     return words;
   }

@@ -1,5 +1,5 @@
 /** Choosing the samples of a batch: the mix says from which source, the bins say until when. */
-import type { Env } from "../../index.js";
+import { BatchWeaveError, type Env } from "../../index.js";
 import type { FillBins } from "../graph/fill-bins.js";
 import type { Fault } from "../load/fault.js";
 import type { SampleSupply, SuppliedSample, SupplyPosition } from "../load/sample-supply.js";
@@ -210,10 +210,21 @@ export class FillSelector {
       tokens += taken;
       this.#mixer.take(source, taken);
     }
+    if (collector.samples.length === 0 && collector.blocked.size > 0) throw this.#tooLong([...collector.blocked], step);
     this.#at = step + 1;
     // A restart reads rounded numbers, so a running selector goes on with rounded ones.
     void this.#mixer.behind;
     return { ...pick(collector), decided, debt: [] };
+  }
+
+  /** Bins are empty and the next sample of a source fits into none: that is no end of the source. */
+  #tooLong(sources: readonly number[], step: number): BatchWeaveError {
+    const names = sources.map((source) => this.#parts.names[source]).join(", ");
+    return new BatchWeaveError(
+      "LIMIT",
+      `Step ${step} cannot be filled: the next sample of ${names} fits into no empty sequence. Its loader must split or cut long samples for this pipeline (seqLength, memoryMax).`,
+      { step, sources: sources.length },
+    );
   }
 
   /** Whether no sample is left for `step`: of the sources that have a share there. */

@@ -18,7 +18,7 @@ import {
 import { BlockSupply } from "../exchange/block-supply.js";
 import { type Exchange, exchangeAt, openSourceLog, optionsAt, type StorePlaces } from "../exchange/exchange.js";
 import { SourceKeeper } from "../exchange/source-keeper.js";
-import { sourceLaneLog } from "../exchange/source-lanes.js";
+import { loadRule, sourceLaneLog } from "../exchange/source-lanes.js";
 import {
   FleetHints,
   type Handover,
@@ -30,7 +30,7 @@ import {
 import type { SourceFigures } from "../load/source-figures.js";
 import { sourceMetrics } from "../load/source-metrics.js";
 import { isExternal } from "../source/external-source.js";
-import type { ResolvedSource } from "../source/source.js";
+import type { ResolvedSource, Source } from "../source/source.js";
 import { assertNeighbours } from "./lane-layout.js";
 import type { OpenSupply, PlannedBatch } from "./lane-planner.js";
 import { OpenPipeline } from "./open-pipeline.js";
@@ -54,6 +54,8 @@ export interface FleetSettings
 /** Events of a fleet's process. */
 export interface FleetOptions extends RunOptions, StorePlaces {
   readonly onHandover?: ((event: Handover) => void) | undefined;
+  /** Told what a constructor waits for after two seconds, and again now and then. */
+  readonly onWait?: ((message: string) => void) | undefined;
   /** A block came into a source log's producer. */
   readonly onBlock?: ((source: string, pending: number) => void) | undefined;
 }
@@ -66,6 +68,8 @@ export interface LoadResult extends HoldOutcome {
 
 /** Lanes of a loader that make blocks at a time: most of them wait for threads or the store, and buffers are bounded for the process. */
 const loadingAtOnce = 64;
+/** A wait of so long is told. */
+const toldMs = 2_000;
 /** A constructor that has waited so long for a block keeps the source logs too. */
 const keeperWaitMs = 3_000;
 /** How often loaders look whether the training log is complete. */
@@ -159,6 +163,24 @@ async function assertComplete(logs: readonly LaneLog[], signal: AbortSignal | un
   );
 }
 
+/** A block of a source's log must have been made as this pipeline's file says. Which shards it was made of, only loaders can tell. */
+async function assertRule(
+  log: Namespace,
+  block: number,
+  source: { readonly name: string; readonly settings: Source["settings"] },
+  { spec }: Pipeline,
+  exchange: Exchange,
+): Promise<void> {
+  const { resumePoint } = await log.inspect(block);
+  const { rule } = (resumePoint ?? {}) as { readonly rule?: number };
+  if (rule === undefined || rule === loadRule(source, spec, exchange)) return;
+  throw new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    `The log of source ${source.name} was loaded with another file than this one: seed, epochs, shuffle, lanes, size of blocks, seqLength, vocabSize, tooLong or transforms differ. Continue with the file as it was, or let the exchange begin elsewhere (exchange.uri).`,
+    { source: source.name, uri: log.uri },
+  );
+}
+
 /** Aborts when the training log is closed: nobody needs another block. */
 async function watchTraining(
   uri: string,
@@ -196,16 +218,33 @@ export async function runConstructors(
   const readers = logs.map((ns) => ns.stepReader());
   const names = Object.keys(pipeline.spec.sources);
   const waits = new Map<string, number>();
+  const checks: Promise<void>[] = [];
+  const { construct } = pipeline.spec;
   const supply: OpenSupply = (i, part, from) => {
     const source = names[i] as string;
     const key = `${part.lane} ${source}`;
+    const { settings } = pipeline.spec.sources[source] as Source;
     return new BlockSupply(
       {
         source,
         reader: readers[i] as (typeof readers)[number],
         env,
+        tokensMax: construct.seqLength,
+        vocabSize: construct.vocabSize,
+        check: (block) => {
+          checks[i] ??= assertRule(logs[i] as Namespace, block, { name: source, settings }, pipeline, exchange);
+          // A store that failed once is asked again.
+          checks[i]?.catch(() => delete checks[i]);
+          return checks[i] as Promise<void>;
+        },
         onWanted: (block) => {
-          if (!waits.has(key)) waits.set(key, env.monotonic());
+          const since = waits.get(key) ?? env.monotonic();
+          waits.set(key, since);
+          const waitedMs = env.monotonic() - since;
+          if (waitedMs >= toldMs)
+            options.onWait?.(
+              `waiting for block ${block} of source ${source} for ${Math.round(waitedMs / 1_000)} s: is a loader running?`,
+            );
           void hints.want(source, block);
         },
         onGot: () => {
