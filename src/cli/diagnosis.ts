@@ -5,6 +5,8 @@ import { formatMs } from "./terminal.js";
 /** A producer that has been quiet for longer than this, and for far longer than it usually is, is named. */
 const quietMsMin = 3_500;
 const quietTimes = 3;
+/** A log that nobody has committed to for so long has nobody at work on it. */
+const silentMs = 20_000;
 /** Whoever waits for more than this share of its time waits for something. */
 const waitShareMin = 0.1;
 
@@ -59,6 +61,8 @@ export function diagnose(now: Vitals, before: Vitals | undefined, storeAwayMs: n
   const etaMs = stepsPerSecond > 0 && total > end ? (1_000 * (total - end)) / stepsPerSecond : undefined;
   const warnings = storeAwayMs > 0 ? [`the store has not answered for ${formatMs(storeAwayMs)}`] : [];
   if (!now.info.closed) warnings.push(...lasting(now, quiet, ranks));
+  if (!now.info.closed && warnings.length === 0 && now.commitAgeMs > silentMs)
+    warnings.push(`nothing was committed for ${formatMs(now.commitAgeMs)}: is a producer running?`);
   const sentence = warnings[0] ?? flowing(now, sources, ranks, stepsPerSecond, before !== undefined);
   return {
     sentence,

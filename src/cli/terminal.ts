@@ -68,8 +68,9 @@ export class Terminal {
     }
     this.#erase();
     const columns = Math.max(20, (process.stderr.columns || 80) - 1);
-    process.stderr.write(lines.map((line) => `${printable(line).slice(0, columns)}\n`).join(""));
-    this.#liveLines = lines.length;
+    const shown = lines.flatMap((line) => fitted(printable(line), columns));
+    process.stderr.write(shown.map((line) => `${line}\n`).join(""));
+    this.#liveLines = shown.length;
   }
 
   /** Leaves what was drawn last standing. */
@@ -85,6 +86,18 @@ export class Terminal {
     this.#lineWidth = 0;
     this.#liveLines = 0;
   }
+}
+
+/** A sentence is wrapped, a row of a table (which has gaps) is cut. */
+function fitted(line: string, columns: number): readonly string[] {
+  if (line.length <= columns || /\S {2}/.test(line)) return [line.slice(0, columns)];
+  const rows = [""];
+  for (const word of line.split(" ")) {
+    const last = rows.at(-1) as string;
+    if (last !== "" && last.length + 1 + word.length > columns) rows.push(`   ${word}`.slice(0, columns));
+    else rows[rows.length - 1] = (last === "" && rows.length === 1 ? word : `${last} ${word}`).slice(0, columns);
+  }
+  return rows;
 }
 
 function drawBar(fraction: number): string {

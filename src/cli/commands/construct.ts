@@ -11,8 +11,8 @@ async function run(call: Call): Promise<undefined> {
   const pipeline = await plannedPipeline(args, "constructors");
   const settings = { ...readFleetSettings(args), steps: args.integer("steps", { min: 1 }) };
   const total = settings.steps ?? pipeline.spec.steps;
-  let [made, committed, held] = [0, 0, 0];
-  const show = (): void => terminal.progress("construct", committed, total, `${made} made, holding ${held} lanes`);
+  let [made, committed, held, step] = [0, 0, 0, 0];
+  const show = (): void => terminal.progress("construct", step, total, `${made} made here, ${held} lanes held`);
   await using signs = new LifeSigns(call);
   const result = await runConstructors(pipeline, settings, {
     env,
@@ -27,8 +27,9 @@ async function run(call: Call): Promise<undefined> {
     signal: stopping.signal,
     storeSettings: { ...pipeline.spec.storeSettings, durability: durabilityOf(args) },
     onWait: (message) => terminal.note(message),
-    onBatch: (_, pending) => {
+    onBatch: (batch, pending) => {
       made++;
+      step = Math.max(step, batch.step + 1);
       committed = made - pending;
       show();
     },

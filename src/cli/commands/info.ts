@@ -28,6 +28,7 @@ async function run({ args, terminal, open, stopping, env }: Call): Promise<undef
     const summary = `version ${info.version}  steps ${trim}-${end}  ${perSecond.toFixed(1)} steps/s${info.closed ? "  closed" : ""}`;
     if (info.version !== before.version || terminal.isLive) {
       if (terminal.isJson) terminal.result(info, "");
+      else if (!terminal.isLive) terminal.result({}, summary);
       else terminal.live([...describe(info, env, bytes), "", `${perSecond.toFixed(1)} steps/s; Ctrl-C ends`], summary);
     }
     before = { version: info.version, end, atMs };

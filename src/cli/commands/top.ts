@@ -32,18 +32,23 @@ async function run({ args, terminal, open, stopping, env }: Call): Promise<undef
   let drawn = 0;
   while (!signal.aborted) {
     const now = looks.at(-1);
-    const isNew = now !== undefined && now.atMs !== drawn;
+    // One look has no rates.
+    const isNew = now !== undefined && now.atMs !== drawn && (looks.length > 1 || now.info.closed);
     const awayMs = ns.storeUnreachableMs;
-    if (now && (terminal.isLive || isNew || (awayMs > 2_000 && !terminal.isJson))) {
+    if (now && (isNew || (terminal.isLive && !args.flag("once")) || (awayMs > 2_000 && !terminal.isJson))) {
       drawn = now.atMs;
       const found = diagnose(now, looks.length > 1 ? looks[0] : undefined, awayMs >= 2_000 ? awayMs : 0);
       if (terminal.isJson) terminal.result({ ...found, vitals: now }, "");
       else {
         const staleMs = env.now() - now.atMs;
-        terminal.live(
-          screen(ns, now, found, staleMs > 3 * intervalMs + 2_000 ? staleMs : 0, failure),
-          `${summary(now, found)}  ${found.sentence}`,
-        );
+        const lines = screen(ns, now, found, staleMs > 3 * intervalMs + 2_000 ? staleMs : 0, failure);
+        // Without a terminal it is a result like any other.
+        if (terminal.isLive) terminal.live(lines, "");
+        else
+          terminal.result(
+            {},
+            args.flag("once") || now.info.closed ? lines.join("\n") : `${summary(now, found)}  ${found.sentence}`,
+          );
       }
       if (args.flag("once") || now.info.closed) break;
     }

@@ -160,8 +160,8 @@ export class SourceKeeper {
       return this.#blocksOf(resumePoint, Number(producer.slice("lane-".length)));
     });
     const blocks = await Promise.all(read).catch((error: unknown) => {
-      // Reclaimed since we looked: the checkpoint is a former one.
-      if (!isBatchWeaveError(error, "RECLAIMED")) throw error;
+      // Reclaimed since we looked, or while we read: the checkpoint is a former one. Where it is not known what is needed, nothing is given free.
+      if (!isBatchWeaveError(error, "RECLAIMED") && !isBatchWeaveError(error, "MISSING_OBJECT")) throw error;
       return undefined;
     });
     if (!blocks) return undefined;

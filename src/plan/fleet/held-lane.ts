@@ -1,7 +1,7 @@
 /** A lane in this process's hands: makes its batches one after another and appends them, until it is over, given up, lost, or the log is closed. */
 import { setMaxListeners } from "node:events";
 import { BatchWeaveError, type Env, isBatchWeaveError, type Producer, type Ticket } from "../../index.js";
-import type { LaneBatch, LaneLog, LaneWriter } from "./lane-log.js";
+import { type LaneBatch, type LaneLog, type LaneWriter, laneProducer } from "./lane-log.js";
 import type { Turns } from "./turns.js";
 
 /** A turn that takes longer no longer counts: whoever waits for data of others must not keep those waiting who have theirs. */
@@ -162,6 +162,13 @@ export class HeldLane {
     await this.#parts.producer.close({ signal: AbortSignal.abort() }).catch(() => {});
     if (isBatchWeaveError(error, "FENCED")) return { kind: "lost" };
     if (isBatchWeaveError(error, "CLOSED")) return { kind: "closed" };
+    // A process that stood still for long may find gone what its lane's next holder has long used: then the lane is lost, and nothing else.
+    if (isBatchWeaveError(error, "RECLAIMED") || isBatchWeaveError(error, "MISSING_OBJECT")) {
+      const { closed = false, producers = [] } = (await this.log.ns.info().catch(() => undefined)) ?? {};
+      if (closed) return { kind: "closed" };
+      if (producers.some(({ id, epoch }) => id === laneProducer(this.lane) && epoch > this.epoch))
+        return { kind: "lost" };
+    }
     if (isBatchWeaveError(error) && error.remedy === "retry") return { kind: "broken", error };
     return { kind: "failed", error };
   }

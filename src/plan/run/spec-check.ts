@@ -135,7 +135,9 @@ export function checkShape(which: SpecPart, place: string, value: unknown): void
   const named = (key: string): string => (place === "" ? key : `${place}.${key}`);
   if (typeof value !== "object" || value === null) refuse(`${place || "A pipeline"} must be an object.`);
   const given = value as Readonly<Record<string, unknown>>;
-  for (const key of needed[which] ?? []) if (given[key] === undefined) refuse(`${named(key)} is missing.`);
+  for (const key of needed[which] ?? [])
+    if (given[key] === undefined)
+      refuse(`${named(key)} is missing${shape[key]?.(undefined) ? `: ${shape[key]?.(undefined)}` : ""}.`);
   for (const [key, item] of Object.entries(given)) {
     if (item === undefined) continue;
     const check = Object.hasOwn(shape, key) ? shape[key] : undefined;
