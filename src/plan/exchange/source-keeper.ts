@@ -3,7 +3,7 @@
  * lanes stand; blocks stay as long as a live checkpoint of it, or a fork, may go on from before them. Said by two checkpoints in each source log, in a group
  * of this training log. The holder of lane 0 keeps, and any process that has waited for a block for long; two only say the same twice.
  */
-import { type Env, isBatchWeaveError, makeCursor, type Namespace } from "../../index.js";
+import { type Env, isBatchWeaveError, type LiveCheckpoint, makeCursor, type Namespace } from "../../index.js";
 import { decodeLaneState } from "../run/lane-state.js";
 import type { ResolvedPipeline } from "../run/pipeline.js";
 import type { BlockPosition } from "./block-supply.js";
@@ -169,32 +169,55 @@ export class SourceKeeper {
     return lowest([...blocks, ...(step < lanes ? [sources.map(() => 0)] : [])]);
   }
 
-  /** Two commits, when something has moved far enough to be worth them. The newest of a group is what loaders are measured by, the lowest is what is kept. */
+  /**
+   * Releases what was said before. Only what is older than our own of the same kind: however many keep at a time, the newest of each kind stays, and blocks
+   * that are needed are never without one that says so.
+   */
+  async #releaseOlder(
+    ns: Namespace,
+    said: readonly (LiveCheckpoint | undefined)[],
+    signal: AbortSignal,
+  ): Promise<void> {
+    const kindOf = (id: string): string => id.slice(0, id.indexOf("-"));
+    for (const { id, group, version } of await ns.checkpoints({ signal })) {
+      const own = said.find((one) => one !== undefined && kindOf(one.id) === kindOf(id));
+      if (group !== this.#group || !own || version >= own.version) continue;
+      await ns.releaseCheckpoint(id, { group, signal }).catch((error: unknown) => {
+        if (!isBatchWeaveError(error, "NO_CHECKPOINT")) throw error;
+      });
+    }
+  }
+
+  /** Four commits, when something has moved far enough to be worth them. The newest of a group is what loaders are measured by, the lowest is what is kept. */
   async #say(
     source: number,
     { at, floor }: { readonly at: number; readonly floor: number },
     signal: AbortSignal,
   ): Promise<void> {
     const { logs, exchange, env } = this.#parts;
-    const said = this.#said.get(source);
+    const before = this.#said.get(source);
     const nowMs = env.monotonic();
     // A keeper that stood still for long may have said something older after us, by which loaders are measured now.
-    const isDoubtful = this.#wanted.has(source) && said !== undefined && nowMs - said.saidMs >= sayAgainMs;
-    const isFar = !said || at >= said.at + Math.ceil(exchange.aheadBlocks / 4) || floor !== said.floor;
+    const isDoubtful = this.#wanted.has(source) && before !== undefined && nowMs - before.saidMs >= sayAgainMs;
+    const isFar = !before || at >= before.at + Math.ceil(exchange.aheadBlocks / 4) || floor !== before.floor;
     if (!isFar && !isDoubtful) return;
     const ns = logs[source] as Namespace;
     const { end, trim } = (await ns.info({ signal })).steps;
     const nonce = env.id().slice(0, 8);
-    const register = async (id: string, block: number, keepLast?: number): Promise<void> => {
+    const register = async (id: string, block: number): Promise<LiveCheckpoint | undefined> => {
       const row = Math.max(trim, Math.min(block, end));
-      const options = { group: this.#group, keepLast, signal };
-      await ns.checkpoint(`${id}-${block}-${nonce}`, makeCursor(ns.uuid, row, 0), options).catch((error: unknown) => {
+      const options = { group: this.#group, signal };
+      try {
+        return await ns.checkpoint(`${id}-${block}-${nonce}`, makeCursor(ns.uuid, row, 0), options);
+      } catch (error) {
         // Somebody who kept before us, or beside us, has seen later checkpoints: what it released is not ours to keep.
         if (!isBatchWeaveError(error, "RECLAIMED")) throw error;
-      });
+        return undefined;
+      }
     };
-    await register("floor", floor);
-    await register("at", at, 2);
+    // One after the other: the newest of the group is what loaders are measured by.
+    const said = [await register("floor", floor), await register("at", at)];
+    await this.#releaseOlder(ns, said, signal);
     this.#said.set(source, { at, floor, saidMs: nowMs });
   }
 }
