@@ -116,6 +116,17 @@ function lasting(now: Vitals, quiet: readonly ProducerVitals[], ranks: readonly 
   return found;
 }
 
+/** What would help a source that batches wait for. Threads in proportion: with a share w of waiting, 1 / (1 - w) times as many would keep up. */
+export function adviceFor(
+  { transformMs, readMs, waitShare }: Pick<SourceSigns, "transformMs" | "readMs" | "waitShare">,
+  threads: number,
+): string {
+  if (transformMs <= readMs) return "its shards are slow to read: add processes, or move them closer";
+  if (threads === 0) return "its transforms are slow: add threads or processes";
+  const more = Math.min(4 * threads, Math.max(1, Math.ceil((threads * waitShare) / Math.max(0.05, 1 - waitShare))));
+  return `its transforms are slow: add ${more} loader thread${more === 1 ? "" : "s"}`;
+}
+
 /** What the rates say, while everything moves. */
 function flowing(
   now: Vitals,
@@ -130,10 +141,8 @@ function flowing(
   const [worst] = [...sources].sort((a, b) => b.waitShare - a.waitShare);
   if (worst && worst.waitShare >= waitShareMin && (waiting >= waitShareMin || ranks.length === 0)) {
     const all = sources.reduce((sum, { perSecond }) => sum + perSecond, 0);
-    const advice =
-      worst.transformMs > worst.readMs
-        ? "its transforms are slow: add threads or processes"
-        : "its shards are slow to read: add processes, or move them closer";
+    const threads = now.pulses.reduce((sum, { isLate, facts }) => sum + (isLate ? 0 : whole(facts["threads"])), 0);
+    const advice = adviceFor(worst, threads);
     return `${ranks.length > 0 ? "ranks wait" : "producers wait"}: source ${worst.source} makes ${worst.perSecond.toFixed(1)} of ${all.toFixed(1)} samples/s, and batches wait for it ${Math.round(100 * worst.waitShare)} % of the time; ${advice}`;
   }
   if (waiting >= waitShareMin)

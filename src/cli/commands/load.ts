@@ -19,7 +19,12 @@ async function run(call: Call): Promise<undefined> {
       signs.begin(ns, {
         role: "loader",
         name: processName(),
-        facts: () => ({ blocks, lanes: held, sources: sourceFacts(figures()) }),
+        facts: () => ({
+          blocks,
+          lanes: held,
+          threads: pipeline.spec.workers?.threads ?? 2,
+          sources: sourceFacts(figures()),
+        }),
       }),
     signal: stopping.signal,
     storeSettings: { ...pipeline.spec.storeSettings, durability: durabilityOf(args) },

@@ -19,9 +19,13 @@ import { plannedPipeline, planOption } from "../planned-pipeline.js";
 import { rehearse } from "../rehearsal.js";
 import { replay } from "../replay.js";
 import { durabilityOf } from "../run.js";
+import { runScreen } from "../run-screen.js";
 
 /** Steps up to which the log is audited without being asked: reading everything back takes its time. */
 const auditStepsMax = 2_000;
+
+/** Between two drawings of the screen. */
+const redrawMs = 250;
 
 /** Faults of a source that are named while it runs; the rest are counted. */
 const faultsNamedMax = 3;
@@ -44,8 +48,16 @@ async function run(call: Call): Promise<number | undefined> {
   const show = (): void => {
     const rate = tokens / Math.max(0.001, (env.monotonic() - begun) / 1_000);
     const faults = leftOut > 0 ? `, ${leftOut} left out` : "";
-    terminal.progress(settings.id ?? "p0", committed, total, `${made} made, ${Math.round(rate)} tokens/s${faults}`);
+    const detail = `${made} made, ${Math.round(rate)} tokens/s${faults}`;
+    if (!terminal.isLive) terminal.progress(settings.id ?? "p0", committed, total, detail);
+    if (!terminal.isLive || env.monotonic() < drawnMs + redrawMs) return;
+    drawnMs = env.monotonic();
+    const head = `${settings.id ?? "p0"} ${committed}${total === undefined ? "" : ` of ${total} steps`}, ${detail}`;
+    terminal.live([head, ...runScreen(figuresNow(), drawnMs - begun, threads)], "");
   };
+  const threads = pipeline.spec.workers?.threads ?? 2;
+  let figuresNow: () => readonly SourceFigures[] = () => [];
+  let drawnMs = 0;
   const signs = new LifeSigns(call);
   const facts = (figures: readonly SourceFigures[]): Record<string, unknown> => ({
     ...(settings.lanes ? { lanes: settings.lanes.slice(0, 32) } : {}),
@@ -54,17 +66,20 @@ async function run(call: Call): Promise<number | undefined> {
     committed,
     tokens,
     leftOut,
+    threads,
     sources: sourceFacts(figures),
   });
   const running = runPipeline(pipeline, settings, {
     metrics,
-    onOpen: ({ ns, figures }) =>
+    onOpen: ({ ns, figures }) => {
+      figuresNow = figures;
       signs.begin(ns, {
         role: "producer",
         name: settings.id ?? "p0",
         facts: () => facts(figures()),
         waiting: () => sourceWait(figures()),
-      }),
+      });
+    },
     signal: stopping.signal,
     storeSettings: { ...pipeline.spec.storeSettings, durability: durabilityOf(args) },
     onFault: ({ source, id, stage, reason }) => {
