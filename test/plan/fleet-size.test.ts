@@ -237,7 +237,8 @@ describe("measured", () => {
     // Never less than it takes; how much more is the machine's.
     expect(web.loaderMs).toBeGreaterThanOrEqual(0.5);
     expect(code.loaderMs).toBeGreaterThanOrEqual(5);
-    expect(plan.sources["code"]?.cluster).toBe(0);
+    const dearer = code.loaderMs >= web.loaderMs ? "code" : "web";
+    expect(plan.sources[dearer]?.cluster).toBe(0);
     expect(web).toMatchObject({ shards: 2, shardBytes: size, faults: 0, pieces: 1 });
     expect(web.readBytes).toBeGreaterThan((0.5 * size) / lines);
     expect(web.readBytes).toBeLessThan((4 * size) / lines);
