@@ -17,6 +17,8 @@ interface KeeperParts {
   readonly pipeline: ResolvedPipeline;
   readonly exchange: Exchange;
   readonly env: Env;
+  /** Told why it could not keep, once for each reason. */
+  readonly onTrouble?: ((message: string) => void) | undefined;
   /** Blocks that a constructor waits for, by the names of their sources. */
   readonly wanted: (signal: AbortSignal) => Promise<readonly { readonly source: string; readonly block: number }[]>;
 }
@@ -40,6 +42,7 @@ export class SourceKeeper {
   /** Sources of which a constructor waits for a block. */
   #wanted: ReadonlySet<number> = new Set();
   #reclaimedMs: number;
+  #told: string | undefined;
 
   constructor(parts: KeeperParts) {
     this.#parts = parts;
@@ -55,9 +58,18 @@ export class SourceKeeper {
       } catch (error) {
         if (signal.aborted) return;
         if (isBatchWeaveError(error, "DELETED")) throw error;
+        this.#tell(error);
       }
       await this.#parts.env.sleep(tickMs * (0.75 + this.#parts.env.random() / 2), signal).catch(() => {});
     }
+  }
+
+  /** A failure is told when it is another than before. */
+  #tell(error: unknown): void {
+    const message = error instanceof Error ? error.message : String(error);
+    if (message !== this.#told)
+      this.#parts.onTrouble?.(`source logs cannot be kept in step, and are tried again: ${message}`);
+    this.#told = message;
   }
 
   /** The training log is complete: it holds loaders of other training logs up no more. What its checkpoints need stays. */

@@ -275,7 +275,15 @@ export async function runConstructors(
     return held.has(0) || [...waits.values()].some((since) => since < longAgo);
   };
   const wanted = (signal: AbortSignal): ReturnType<FleetHints["read"]> => hints.read({ signal });
-  const keeper = new SourceKeeper({ training: ns, logs, pipeline: open.resolved, exchange, env, wanted });
+  const keeper = new SourceKeeper({
+    training: ns,
+    logs,
+    pipeline: open.resolved,
+    exchange,
+    env,
+    wanted,
+    onTrouble: options.onWait,
+  });
   const kept = keeper.run(isKeeper, keeping.signal);
   kept.catch(() => {});
   try {
