@@ -171,8 +171,10 @@ function chunksOfRank(projection: Projection): number[] {
   const { chunkRanks: cp, c } = place;
   const isZigzag = layout === "zigzag" && cp > 1;
   const size = grid.chunks / (isZigzag ? 2 * cp : cp);
-  const groups = isZigzag ? [c, 2 * cp - 1 - c] : [c];
-  return groups.flatMap((group) => Array.from({ length: size }, (_, i) => group * size + i));
+  const chunks: number[] = [];
+  for (const group of isZigzag ? [c, 2 * cp - 1 - c] : [c])
+    for (let i = 0; i < size; i++) chunks.push(group * size + i);
+  return chunks;
 }
 
 function offBoundary(row: number, rows: number): BatchWeaveError {

@@ -1,7 +1,7 @@
 /** Cursors: where a consumer stands, independent of mesh and rank. Small JSON that a person can read and edit. */
 import { BatchWeaveError, shown } from "../errors.js";
 import { asRow, type Row } from "./brand.js";
-import { crc32 } from "./crc.js";
+import { crc32OfText } from "./crc.js";
 import { crcText, formatVersion } from "./json-object.js";
 import { parseJson } from "./json-text.js";
 
@@ -15,7 +15,7 @@ export interface Cursor {
 }
 
 function checkOf(namespace: string, row: number, iteration: number): string {
-  return crcText(crc32(Buffer.from(`${formatVersion}:${namespace}:${row}:${iteration}`)));
+  return crcText(crc32OfText(`${formatVersion}:${namespace}:${row}:${iteration}`));
 }
 
 /** Makes a cursor. */

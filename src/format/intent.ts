@@ -11,7 +11,7 @@
  * a garbled or foreign name is skipped. A batch of more extents than a name can hold has no intent: its owner commits it.
  */
 import { asEpoch, asSeq, asVersion, type Epoch } from "./brand.js";
-import { crc32 } from "./crc.js";
+import { crc32OfText } from "./crc.js";
 import { type Descriptor, type Extent, isStride } from "./descriptor.js";
 import { crcText } from "./json-object.js";
 import { intentPrefix, isName } from "./keys.js";
@@ -50,11 +50,11 @@ export function intentShard(number: number): string {
 }
 
 function shardOf(producer: string): string {
-  return intentShard(crc32(Buffer.from(producer)) % intentShards);
+  return intentShard(crc32OfText(producer) % intentShards);
 }
 
 function seal(namespace: string, producer: string, name: string): string {
-  return `${shardOf(producer)}${name}-${crcText(crc32(Buffer.from(`${namespace}/${name}`)))}`;
+  return `${shardOf(producer)}${name}-${crcText(crc32OfText(`${namespace}/${name}`))}`;
 }
 
 /** What becomes of batches that are to be announced. */
@@ -141,7 +141,7 @@ function exact(text: string): number | undefined {
 export function parseIntentKey(namespace: string, key: string): Intent | undefined {
   const match = /^intent\/[0-9a-f]\/(.+)-([0-9a-f]{8})$/.exec(key);
   const name = match?.[1];
-  if (name === undefined || crcText(crc32(Buffer.from(`${namespace}/${name}`))) !== match?.[2]) return undefined;
+  if (name === undefined || crcText(crc32OfText(`${namespace}/${name}`)) !== match?.[2]) return undefined;
   const opening = openingName.exec(name);
   if (opening) {
     const [, producer, epoch = "", incarnation = ""] = opening;

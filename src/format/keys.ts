@@ -1,7 +1,7 @@
 /** Names of stored objects. Keys are derived from state, never stored in it. */
 import { BatchWeaveError } from "../errors.js";
 import type { Epoch, Seq, Version } from "./brand.js";
-import { crc32 } from "./crc.js";
+import { crc32OfText } from "./crc.js";
 
 /** What identifies one upload of a batch: all that its key is made of, except the extent. */
 export interface BatchName {
@@ -70,7 +70,7 @@ export function batchStem(name: BatchName): string {
 
 /** Two hex digits that spread batches over 256 prefixes. */
 export function batchHash(stem: string): string {
-  return (crc32(Buffer.from(stem)) & 0xff).toString(16).padStart(2, "0");
+  return (crc32OfText(stem) & 0xff).toString(16).padStart(2, "0");
 }
 
 /** Key of one extent of a batch. */

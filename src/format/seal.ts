@@ -3,7 +3,7 @@
  * table. `slice | u32 CRC-32 of whose it is | u32 CRC-32 of the slice`.
  */
 import { type StoredSlice, sliceBytesMax } from "./batch.js";
-import { crc32 } from "./crc.js";
+import { crc32, crc32OfText } from "./crc.js";
 import type { BatchName } from "./keys.js";
 import { corrupt } from "./shape.js";
 
@@ -19,7 +19,7 @@ type Owner = Pick<BatchName, "producer" | "epoch" | "seq" | "incarnation">;
 /** CRC-32 of the text that says whose slice it is: another batch's, or another place's, is noticed. */
 function ownerCrc(namespace: string, name: Owner, cell: number): number {
   const { producer, epoch, seq, incarnation } = name;
-  return crc32(Buffer.from(`${namespace}/${producer}-${epoch}-${seq}-${incarnation}/${cell}`));
+  return crc32OfText(`${namespace}/${producer}-${epoch}-${seq}-${incarnation}/${cell}`);
 }
 
 /** Seals the slices of a whole batch if all have one length; then `stride` is what each takes in its object. */
