@@ -8,5 +8,6 @@ export default defineConfig({
     // Catches a test that hangs. A busy machine takes ten times as long as an idle one, and no test proves anything by being quick.
     testTimeout: 300_000,
     hookTimeout: 300_000,
+    expect: { poll: { timeout: 240_000 } },
   },
 });

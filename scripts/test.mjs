@@ -2,7 +2,7 @@
 // Plain Node, so that it can also report a build that does not compile. Every step runs even when one before it failed;
 // a step that is not a suite of tests counts as one. What failed and what was skipped is named with its reason before the
 // closing line, so that the end of a log tells it.
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -22,29 +22,48 @@ const failed = [];
  * @param {string} title
  * @param {string} command
  * @param {string[]} args
- * @param {NodeJS.ProcessEnv} [env]
- */
-function start(title, command, args, env = {}) {
-  console.log(`\n== ${title}`);
-  return spawnSync(command, args, { stdio: ["ignore", "inherit", "inherit"], env: { ...process.env, ...env } }).status;
-}
-
-/**
- * @param {string} title
- * @param {string} command
- * @param {string[]} args
  */
 function step(title, command, args) {
-  if (start(title, command, args) === 0) passed++;
+  console.log(`\n== ${title}`);
+  if (spawnSync(command, args, { stdio: ["ignore", "inherit", "inherit"] }).status === 0) passed++;
   else failed.push({ name: title, reason: "see above" });
 }
 
+/**
+ * Runs a program beside others; what it printed is told when it ends.
+ * @param {string} command
+ * @param {string[]} args
+ * @param {NodeJS.ProcessEnv} [env]
+ * @returns {Promise<{ status: number | null, output: string }>}
+ */
+function runBeside(command, args, env = {}) {
+  return new Promise((resolve) => {
+    const child = spawn(command, args, { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
+    let output = "";
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding("utf8").on("data", (text) => {
+        output += text;
+      });
+    }
+    child.on("error", (error) => resolve({ status: null, output: error.message }));
+    child.on("close", (status) => resolve({ status, output }));
+  });
+}
+
 /** vitest, with a reporter of ours that leaves counts and reasons in a file. */
-function runVitest() {
+async function runVitest() {
   const folder = mkdtempSync(join(tmpdir(), "batchweave-test-"));
   const file = join(folder, "summary.json");
   const reporters = ["--reporter=default", `--reporter=${join(root, "scripts/summary-reporter.mjs")}`];
-  const status = start("tests", bin("vitest"), ["run", ...reporters], { BATCHWEAVE_TEST_SUMMARY: file });
+  console.log("\n== tests");
+  const child = spawn(bin("vitest"), ["run", ...reporters], {
+    stdio: ["ignore", "inherit", "inherit"],
+    env: { ...process.env, BATCHWEAVE_TEST_SUMMARY: file },
+  });
+  const status = await new Promise((resolve) => {
+    child.on("error", (error) => resolve(error.message));
+    child.on("close", resolve);
+  });
   const summary = existsSync(file) ? JSON.parse(readFileSync(file, "utf8")) : { passed: 0, failures: [], skipped: [] };
   rmSync(folder, { recursive: true, force: true });
   passed += summary.passed;
@@ -56,15 +75,15 @@ function runVitest() {
   else if (summary.passed === 0) failed.push({ name: "tests", reason: "none ran" });
 }
 
-/** Python's own unittest; its totals are read from the closing lines, which it writes to stderr. */
-function runPython() {
-  if (!existsSync("python/tests")) return;
-  console.log("\n== python tests");
+/** Python's own unittest, beside vitest: both wait a lot. Its totals are in its closing lines. */
+function startPython() {
   const args = ["-m", "unittest", "discover", "-v", "-s", "python/tests"];
-  const env = { ...process.env, PYTHONPATH: join(root, "python"), PYTHONDONTWRITEBYTECODE: "1" };
-  const result = spawnSync("python3", args, { encoding: "utf8", env, maxBuffer: 1 << 28 });
-  const output = `${result.stdout ?? ""}${result.stderr ?? ""}${result.error?.message ?? ""}`;
-  console.log(output.trimEnd());
+  return runBeside("python3", args, { PYTHONPATH: join(root, "python"), PYTHONDONTWRITEBYTECODE: "1" });
+}
+
+/** @param {{ status: number | null, output: string }} result */
+function countPython({ status, output }) {
+  console.log(`\n== python tests\n${output.trimEnd()}`);
   const ran = Number(/^Ran (\d+) tests? in/m.exec(output)?.[1] ?? 0);
   const closing = /^(?:OK|FAILED)(?: \((.*)\))?$/m.exec(output)?.[1] ?? "";
   const of = (/** @type {string} */ word) => Number(new RegExp(`(?:^|, )${word}=(\\d+)`).exec(closing)?.[1] ?? 0);
@@ -76,7 +95,7 @@ function runPython() {
   const names = [...output.matchAll(/^(?:FAIL|ERROR|UNEXPECTED SUCCESS): (.*)$/gm)].map(([, name]) => name);
   for (let i = 0; i < unsuccessful; i++) failed.push({ name: `python: ${names[i] ?? "?"}`, reason: "see above" });
   if (unsuccessful > 0) return;
-  if (result.status !== 0) failed.push({ name: "python tests", reason: `ended with ${result.status}; see above` });
+  if (status !== 0) failed.push({ name: "python tests", reason: `ended with ${status}; see above` });
   else if (ran === 0) failed.push({ name: "python tests", reason: "none ran" });
 }
 
@@ -112,9 +131,10 @@ step("types of the tests", process.execPath, [bin("tsc"), "-p", "tsconfig.test.j
 if (existsSync("dist/src/index.js")) step("package", bin("publint"), ["--strict"]);
 else skipped.push({ name: "package", reason: "src/index.ts is not there yet" });
 step("figures", process.execPath, ["scripts/plots.mjs", "--check"]);
-runVitest();
+const python = startPython();
+await runVitest();
+countPython(await python);
 checkPythonTypes();
-runPython();
 
 console.log("");
 for (const { name, reason } of skipped) console.log(`skipped: ${name} (${reason})`);

@@ -46,7 +46,7 @@ function rewrite(path: string, change: (fields: Record<string, unknown>) => obje
 /** Ends a command that would not end, so that a failure is told as one. */
 async function ended(args: readonly string[], env: Record<string, string> = {}): Promise<Ended> {
   const running = start(args, env);
-  const timer = setTimeout(() => running.child.kill("SIGKILL"), 15_000);
+  const timer = setTimeout(() => running.child.kill("SIGKILL"), 120_000);
   try {
     return await running.ended;
   } finally {

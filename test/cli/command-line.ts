@@ -1,5 +1,5 @@
-/** Runs the built command as its users do, in processes of its own; and looks at a folder before and after. */
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+/** Runs the built command: in processes of its own, as its users do, or one after another in one; and looks at a folder before and after. */
+import { type ChildProcess, execFileSync, fork, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -59,15 +59,19 @@ export interface Running {
   readonly ended: Promise<Ended>;
 }
 
-/** Starts a command. Variables of the job that runs the tests are kept from it. */
-export function start(args: readonly string[], env: Readonly<Record<string, string>> = {}): Running {
-  const clean = Object.fromEntries(
+/** The variables of this process, without those of the job that runs the tests. */
+function cleanEnv(): NodeJS.ProcessEnv {
+  return Object.fromEntries(
     Object.entries(process.env).filter(
       ([name]) => !/^(RANK|WORLD_SIZE|SLURM_|JOB_|BATCHWEAVE_|NODE_OPTIONS|VITEST)/.test(name),
     ),
   );
+}
+
+/** Starts a command in a process of its own. */
+export function start(args: readonly string[], env: Readonly<Record<string, string>> = {}): Running {
   const child = spawn(process.execPath, [main, ...args], {
-    env: { ...clean, ...env },
+    env: { ...cleanEnv(), ...env },
     stdio: ["ignore", "pipe", "pipe"],
   });
   let [stdout, stderr] = ["", ""];
@@ -86,9 +90,31 @@ export function start(args: readonly string[], env: Readonly<Record<string, stri
   return { child, ended };
 }
 
-/** Runs a command to its end. */
-export function run(...args: string[]): Promise<Ended> {
-  return start(args).ended;
+let host: ChildProcess | undefined;
+let isHostBusy = false;
+
+/** Runs a command to its end: in the process that runs one after another, or in its own while that one is busy. */
+export async function run(...args: string[]): Promise<Ended> {
+  if (isHostBusy) return await start(args).ended;
+  isHostBusy = true;
+  try {
+    host ??= fork(join(root, "test/cli/command-host.mjs"), { env: cleanEnv(), execArgv: [], stdio: "ignore" });
+    const used = host;
+    return await new Promise<Ended>((resolve, reject) => {
+      const onExit = (status: number | null): void => {
+        host = undefined;
+        reject(new Error(`batchweave ${args.join(" ")} ended the process it ran in with ${status}`));
+      };
+      used.once("exit", onExit);
+      used.once("message", (answer: Pick<Ended, "status" | "stdout" | "stderr">) => {
+        used.off("exit", onExit);
+        resolve({ ...answer, signal: null, lines: jsonLines(answer.stdout), error: errorIn(answer.stderr) });
+      });
+      used.send(args);
+    });
+  } finally {
+    isHostBusy = false;
+  }
 }
 
 /** Runs a command that must succeed. */

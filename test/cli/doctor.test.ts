@@ -83,7 +83,7 @@ test("what was meant is said; -h helps everywhere", async () => {
   expect((await run("info", "memory:", "--wach")).stderr).toMatch(/Did you mean --watch\?/);
   for (const name of ["top", "doctor", "completion", "fleet size"])
     expect((await must(...name.split(" "), "-h")).stdout).toMatch(new RegExp(`^batchweave ${name} `));
-}, 60_000);
+});
 
 test("bash completes commands and options; zsh and fish get every option too", async () => {
   const { stdout: script } = await must("completion", "bash");
@@ -100,4 +100,4 @@ test("bash completes commands and options; zsh and fish get every option too", a
     expect(stdout).toContain("once");
   }
   expect((await run("completion", "tcsh")).status).toBe(2);
-}, 60_000);
+});

@@ -90,7 +90,7 @@ test("a fleet goes on when its processes and its driver are killed, and every sa
     for (const { source, id } of (await ns.samples(step)) ?? []) ids.push(`${source} ${id}`);
   expect(new Set(ids).size).toBe(320);
   expect(ids.length).toBe(320);
-}, 180_000);
+});
 
 test("a fleet that is told to stop ends its processes", async () => {
   const place = `file://${folder}/stopped`;
@@ -104,7 +104,7 @@ test("a fleet that is told to stop ends its processes", async () => {
   expect(status).toBe(143);
   for (let i = 0; i < 50 && processesWith(`${place}.sources`).length > 0; i++) await systemEnv.sleep(100);
   expect(processesWith(`${place}.sources`)).toEqual([]);
-}, 60_000);
+});
 
 test("a process whose input is at fault ends the fleet, one that fails otherwise is started again", async () => {
   const role = (name: string, script: string) => ({
@@ -157,7 +157,7 @@ test("a fleet follows how many processes there should be, and starts none for a 
   expect(seen).toEqual([1, 3, 1, 2]);
   expect([...started].filter((name) => name.startsWith("short")).length).toBeLessThanOrEqual(4);
   expect(processesWith(`${folder}/scaled`)).toEqual([]);
-}, 30_000);
+});
 
 function batchweave(...args: string[]): { status: number | null; stdout: string; stderr: string } {
   return spawnSync(process.execPath, [main, ...args], { env, encoding: "utf8" });
@@ -208,7 +208,7 @@ test("a script for Slurm starts a process again, and not one whose input is at f
   const run = text.replace(/^ {2}\S+.* &$/m, `  ${fake} &`);
   expect(spawnSync("bash", ["-c", run]).status).toBe(2);
   expect(execFileSync("wc", ["-l", tries], { encoding: "utf8" })).toMatch(/^2 /);
-}, 20_000);
+});
 
 test("an engine that is not there is one sentence and a code", () => {
   const path = process.env["PATH"];

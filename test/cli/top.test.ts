@@ -101,7 +101,7 @@ describe.skipIf(!hasTmux)("in a terminal (skipped without tmux)", () => {
     writeFileSync(flag, "");
     const took = await until(/>> producer p0 waits for source photos/, screen, 20);
     console.log(`top named a stalled source after ${took.toFixed(1)} s`);
-    await expect.poll(() => stderr, { timeout: 10_000 }).toMatch(/waiting for source photos \(2\.\d s\)/);
+    await expect.poll(() => stderr).toMatch(/waiting for source photos \(\d+\.\d s\)/);
   }, 120_000);
 
   test("a store that does not answer is named, also by a producer", async () => {
@@ -119,7 +119,7 @@ describe.skipIf(!hasTmux)("in a terminal (skipped without tmux)", () => {
     await server.stop();
     const took = await until(/>> the store has not answered for/, screen, 15);
     console.log(`top named a store outage after ${took.toFixed(1)} s`);
-    await expect.poll(() => stderr, { timeout: 15_000 }).toMatch(/warning: the store has not answered for/);
+    await expect.poll(() => stderr).toMatch(/warning: the store has not answered for/);
   }, 120_000);
 });
 

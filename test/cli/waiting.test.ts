@@ -2,6 +2,8 @@
  * Property: whoever waits says why at once, and what can never end fails at once, on both sides (hazard 46); a job that is started twice by mistake
  * does not fence itself when asked not to. Method: the built command in processes of its own.
  */
+import { once } from "node:events";
+import type { Readable } from "node:stream";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { buildIfStale, must, run, start, Workspace } from "./command-line.js";
 
@@ -45,6 +47,7 @@ test("--no-takeover on both sides: the second is refused, the first goes on", as
 test("a rank that is started first waits for its namespace, says so, and reads it; at the limit it is refused", async () => {
   const uri = space.uri("late");
   const rank = start(["consume", uri, "--dp", "1", "--rank", "0", "--iterations", "1"]);
+  await once(rank.child.stderr as Readable, "data");
   const refused = await run("consume", uri, "--dp", "1", "--rank", "0", "--wait-timeout", "0.3", "--json");
   expect([refused.status, refused.error?.code]).toEqual([2, "NO_NAMESPACE"]);
   await must("create", uri, "--rows", "1");

@@ -131,7 +131,7 @@ describe("views", () => {
   browserTest("the fleet: lanes, and processes by their pulses", async (context) => {
     const { page, wrong } = await open(context, "fleet");
     await page.getByText("lane-1").waitFor();
-    await expect.poll(() => page.locator("main").innerText(), { timeout: 120_000 }).toMatch(/waitingFor source photos/);
+    await expect.poll(() => page.locator("main").innerText()).toMatch(/waitingFor source photos/);
     expect(wrong).toEqual([]);
   });
 
@@ -252,7 +252,7 @@ describe("live", () => {
       await expect.poll(() => next.innerText()).toBe("1");
       await producer.append([Buffer.from("b")]);
       await producer.flush();
-      await expect.poll(() => next.innerText(), { timeout: 120_000 }).toBe("2");
+      await expect.poll(() => next.innerText()).toBe("2");
       for (const mode of ["failing", "hanging"] as const) {
         watched.mode = mode;
         await page.getByRole("alert").waitFor({ timeout: 120_000 });
@@ -270,7 +270,7 @@ describe("live", () => {
     await page.locator(".cell").first().waitFor();
     const before = await page.locator(".cell").count();
     await goOn(place, 44);
-    await expect.poll(() => page.locator(".cell").count(), { timeout: 120_000 }).toBe(before + 4);
+    await expect.poll(() => page.locator(".cell").count()).toBe(before + 4);
   });
 });
 

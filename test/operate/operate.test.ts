@@ -70,14 +70,14 @@ test("a real Prometheus scrapes a rank that waits, and the alert fires", async (
       };
       return found.alerts.filter(({ state }) => state === "firing").map(({ labels }) => labels["alertname"] as string);
     };
-    await expect.poll(firing, { timeout: 60_000, interval: 500 }).toContain("BatchWeaveRankStarved");
+    await expect.poll(firing, { interval: 500 }).toContain("BatchWeaveRankStarved");
   } finally {
     server.kill("SIGKILL");
     child.kill("SIGKILL");
     await new Promise((resolve) => server.once("close", resolve));
     rmSync(data, { recursive: true, force: true });
   }
-}, 120_000);
+});
 
 const known = new Set(
   listFiles("src", [".ts"])

@@ -2,22 +2,19 @@
  * Property: `batchweave plan` shows plans and writes nothing; `batchweave run` writes the log, goes on after a stop, audits it, and says what is wrong
  * with a file that is no pipeline. Method: the built command on a plain `.mjs` pipeline, as somebody without TypeScript has it.
  */
-import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, type TestContext, test } from "vitest";
+import { run } from "../cli/command-line.js";
 import { dataFolder, writeJsonl } from "./data-files.js";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const cli = join(root, "dist/src/cli/main.js");
 
-function batchweave(...args: string[]): Promise<{ code: number; stdout: string; stderr: string }> {
-  return new Promise((resolve) => {
-    execFile(process.execPath, [cli, ...args], (error, stdout, stderr) => {
-      resolve({ code: typeof error?.code === "number" ? error.code : 0, stdout, stderr });
-    });
-  });
+async function batchweave(...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> {
+  const { status, stdout, stderr } = await run(...args);
+  return { code: status, stdout, stderr };
 }
 
 function setUp(context: TestContext): { folder: string; file: string } {
@@ -114,15 +111,11 @@ test("what is wrong is said", async (context) => {
     [["./web-*.jsonl", "./nowhere/*.jsonl"], "cannot be listed (ENOENT). Check the path"],
     [['new URL("./log", import.meta.url).href', '"ftp://there/log"'], 'No store for "ftp:"'],
   ];
-  // Four at a time: most of each is the start of a process.
-  for (let i = 0; i < wrong.length; i += 4)
-    await Promise.all(
-      wrong.slice(i, i + 4).map(async ([[from, to], said], k) => {
-        const changed = join(folder, `other-${k}.mjs`);
-        writeFileSync(changed, text.replace(from, to));
-        expect(await batchweave("run", changed)).toMatchObject({ code: 2, stderr: expect.stringContaining(said) });
-      }),
-    );
+  for (const [i, [[from, to], said]] of wrong.entries()) {
+    const changed = join(folder, `other-${i}.mjs`);
+    writeFileSync(changed, text.replace(from, to));
+    expect(await batchweave("run", changed)).toMatchObject({ code: 2, stderr: expect.stringContaining(said) });
+  }
   expect(await batchweave("run", file, "--lanes", "2")).toMatchObject({
     code: 2,
     stderr: expect.stringContaining("Lanes go from 0 to 1"),
@@ -199,4 +192,4 @@ test("fleet size writes a plan that load and construct take, advice reads it, an
   });
   const wrong = await batchweave("run", file, "--replay", `file://${folder}/log`, "--lanes", "0");
   expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringMatching(/--lanes does not go with --replay/)]);
-}, 90_000);
+});

@@ -102,7 +102,7 @@ test("one process: every sample once, all logs closed and clean", async () => {
     /source (web|code) cannot be continued: the source is not what it was/,
   );
   expect((await runLoaders(pipeline, fast)).batches).toBe(0);
-}, 60_000);
+});
 
 test("two loaders and two constructors, one of each stopped half way and replaced, write the log of one process", async () => {
   const folder = data();
@@ -137,14 +137,14 @@ test("two loaders and two constructors, one of each stopped half way and replace
     expect(await contents(`${disturbed.spec.namespace.uri}.sources/${name}`)).toEqual(
       await contents(`${calm.spec.namespace.uri}.sources/${name}`),
     );
-}, 60_000);
+});
 
 test("loaders stay within what they may be ahead", async () => {
   const pipeline = build(data(), { exchange: { kind: "log", blockSamples: 4, aheadBlocks: 6 }, steps: 3 });
   const loading = runLoaders(pipeline, fast);
   const web = `${pipeline.spec.namespace.uri}.sources/web`;
   const endOf = async (): Promise<number> => (await (await openNamespace(web)).info()).steps.end;
-  await expect.poll(() => endOf().catch(() => 0), { timeout: 10_000 }).toBeGreaterThanOrEqual(6);
+  await expect.poll(() => endOf().catch(() => 0)).toBeGreaterThanOrEqual(6);
   await new Promise((resolve) => setTimeout(resolve, 300));
   // Each of the two lanes may have one more on its way when the other's comes in.
   expect(await endOf()).toBeLessThanOrEqual(8);
@@ -152,7 +152,7 @@ test("loaders stay within what they may be ahead", async () => {
   expect({ closed, end }).toEqual({ closed: true, end: 3 });
   // The training log is complete: loaders end by themselves.
   expect((await loading).isOver).toBe(true);
-}, 60_000);
+});
 
 test("a sample that no sequence holds, or that is not what its table says, is refused by name; it is not the end of its source", async () => {
   const one = (): Pipeline => {
@@ -181,7 +181,7 @@ test("a sample that no sequence holds, or that is not what its table says, is re
   const other = one();
   await write(`${other.spec.namespace.uri}.sources/code`, [{ ...(samples[0] as (typeof samples)[0]), tokens: 21 }]);
   await expect(runConstructors(other, fast)).rejects.toThrow(/"s0": it has 20 tokens, and its table says 21/);
-}, 60_000);
+});
 
 test("constructors refuse logs that were loaded with another file", async () => {
   const folder = data();
@@ -201,7 +201,7 @@ test("constructors refuse logs that were loaded with another file", async () => 
     await expect(runConstructors(build(folder, { exchange, ...change }), fast)).rejects.toThrow(
       /source (web|code) was loaded with another file/,
     );
-}, 60_000);
+});
 
 test("a lane does not run away from one that stands still: what may be ahead counts from the log's end", async () => {
   const pipeline = build(data(), { exchange: { kind: "log", blockSamples: 1, aheadBlocks: 6 } });
@@ -212,12 +212,12 @@ test("a lane does not run away from one that stands still: what may be ahead cou
   await ns.producer({ id: "lane-1" });
   const loading = runLoaders(pipeline, { ...fast, patienceMs: 60_000 }, { signal: stop.signal });
   const ahead = async (): Promise<number> => (await ns.producerState("lane-0"))?.seq ?? 0;
-  await expect.poll(ahead, { timeout: 10_000 }).toBeGreaterThanOrEqual(3);
+  await expect.poll(ahead).toBeGreaterThanOrEqual(3);
   await new Promise((resolve) => setTimeout(resolve, 2_000));
   expect(await ahead()).toBeLessThanOrEqual(4);
   stop.abort();
   await loading;
-}, 60_000);
+});
 
 test("blocks stay as long as a checkpoint of the training log needs them; a fork goes on from there with another mixture", async () => {
   const folder = data();
@@ -254,4 +254,4 @@ test("blocks stay as long as a checkpoint of the training log needs them; a fork
   const ids = await sampleIds(await openNamespace(`${uri}-fork`));
   expect(ids.length).toBe(215);
   expect(new Set(ids).size).toBe(215);
-}, 60_000);
+});

@@ -101,7 +101,7 @@ print(json.dumps([seen[1000 + n] for n in range(300)]))`;
   const read = spawnSync(interpreter, ["-c", script, ns.uri], { env, encoding: "utf8" });
   expect(read.stderr).toBe("");
   expect(JSON.parse(read.stdout)).toEqual(Array.from({ length: 300 }, (_, n) => 3 + (n % 5)));
-}, 120_000);
+});
 
 test("a source that others fill is refused where it would have to be read", () => {
   const spec = { ...build("/nowhere").spec, sources: { books: external({ lanes: 2 }) }, exchange: "direct" } as const;

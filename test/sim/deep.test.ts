@@ -30,7 +30,7 @@ test.skipIf(!isBuilt)("every size is written once in the build", () => {
   expect(edited.get("src/log/stage.js")).toContain("laneAheadMax = 5;");
 });
 
-test.skipIf(!isBuilt)("deep, two seeds: every promise holds", { timeout: 120_000 }, () => {
+test.skipIf(!isBuilt)("deep, two seeds: every promise holds", () => {
   const args = ["dist/sim/main.js", "--scenario", "deep", "--seeds", "2", "--once", "--workers", "0", "--json"];
   const { stdout, stderr } = spawnSync(process.execPath, args, { encoding: "utf8" });
   expect(stderr, "npm run sim -- --scenario deep").toBe("");

@@ -7,7 +7,7 @@ import { expect, test } from "vitest";
 import { type Scenario, scenarios } from "../../sim/scenarios/scenario.js";
 import { runSeed } from "../../sim/scenarios/seed-run.js";
 
-test("a fleet that is disturbed writes the log of one process", { timeout: 120_000 }, async () => {
+test("a fleet that is disturbed writes the log of one process", async () => {
   const seed = 1;
   const scenario = scenarios.get("fleet") as Scenario;
   const first = await runSeed(scenario, seed, { rings: false });

@@ -16,7 +16,7 @@ const servers = [
 ] as const;
 
 for (const [name, startServer, root] of servers) {
-  test(`${name}: probe and demo`, { timeout: 240_000 }, async (context) => {
+  test(`${name}: probe and demo`, async (context) => {
     const server = await startServer();
     if ("skipped" in server) return context.skip(server.skipped);
     try {

@@ -63,7 +63,7 @@ for (const [how, signal, isGroup] of [
     const { run, folder } = await startRun();
     const pid = run.pid as number;
     process.kill(isGroup ? -pid : pid, signal);
-    await expect.poll(() => existsSync(folder), { timeout: 10_000 }).toBe(false);
+    await expect.poll(() => existsSync(folder)).toBe(false);
   });
 }
 
