@@ -132,7 +132,7 @@ export {
   type ProducerSettings,
   type Ticket,
 } from "./producer/index.js";
-export type { Pulse, PulseEntry, PulseRole, PulseSettings } from "./pulse/index.js";
+export type { Pulse, PulseEntry, PulseNews, PulseRole, PulseSettings } from "./pulse/index.js";
 export {
   type AbortUploadsOptions,
   type AzureStoreSettings,

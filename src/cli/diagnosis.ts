@@ -1,14 +1,22 @@
 /** What holds a log up, in a sentence, from two looks at it. Pure: what others wrote is taken for what it may be. */
 import type { ProducerVitals, PulseEntry, Vitals } from "../index.js";
-import { formatMs } from "./terminal.js";
+import { counted, formatMs } from "./terminal.js";
 
 /** A producer that has been quiet for longer than this, and for far longer than it usually is, is named. */
-const quietMsMin = 3_500;
+const quietMsMin = 2_500;
 const quietTimes = 3;
 /** A log that nobody has committed to for so long has nobody at work on it. */
 const silentMs = 20_000;
 /** Whoever waits for more than this share of its time waits for something. */
 const waitShareMin = 0.1;
+/** A batch that waits this much of the time is the reason why nothing is committed. */
+const stalledShareMin = 0.5;
+/** A lane that was taken over is news for so long; a wait, if the log goes on. */
+const takeoverMs = 30_000;
+const newsMs = 20_000;
+/** Of a kind that are named. */
+const namedMax = 2;
+const deadNamedMax = 5;
 
 /** A source, over all processes that tell of it. */
 interface SourceSigns {
@@ -31,6 +39,7 @@ interface RankSigns {
   readonly waitShare: number;
   readonly waitingMs: number;
   readonly isLate: boolean;
+  readonly isDead: boolean;
   readonly ageMs: number;
   readonly host: string;
 }
@@ -56,13 +65,13 @@ export function diagnose(now: Vitals, before: Vitals | undefined, storeAwayMs: n
   const stepsPerSecond = before ? (1_000 * (end - before.info.steps.end)) / elapsedMs : 0;
   const sources = sourceSigns(now, before);
   const ranks = rankSigns(now, before);
-  const quiet = now.info.closed ? [] : quietProducers(now, before);
+  const quiet = now.info.closed ? [] : quietProducers(now);
   const total = Math.max(0, ...now.pulses.map(({ facts }) => whole(facts["steps"])));
   const etaMs = stepsPerSecond > 0 && total > end ? (1_000 * (total - end)) / stepsPerSecond : undefined;
   const warnings = storeAwayMs > 0 ? [`the store has not answered for ${formatMs(storeAwayMs)}`] : [];
-  if (!now.info.closed) warnings.push(...lasting(now, quiet, ranks));
+  if (!now.info.closed) warnings.push(...died(now), ...lasting(now, quiet, stepsPerSecond), ...lateOnes(now));
   if (!now.info.closed && warnings.length === 0 && now.commitAgeMs > silentMs)
-    warnings.push(`nothing was committed for ${formatMs(now.commitAgeMs)}: is a producer running?`);
+    warnings.push(`nothing was committed for ${formatMs(now.commitAgeMs)}: ${silence(now, sources)}`);
   const sentence = warnings[0] ?? flowing(now, sources, ranks, stepsPerSecond, before !== undefined);
   return {
     sentence,
@@ -75,12 +84,63 @@ export function diagnose(now: Vitals, before: Vitals | undefined, storeAwayMs: n
   };
 }
 
+/** Why nothing is committed, as far as anybody has told. */
+function silence({ pulses }: Vitals, sources: readonly SourceSigns[]): string {
+  const [worst] = sources;
+  if (worst && worst.waitShare >= stalledShareMin) return `batches wait for source ${worst.source}`;
+  return pulses.some((one) => isThere(one) && one.role !== "rank" && one.role !== "reclaimer")
+    ? "those who make batches live, and do not say what they wait for"
+    : "is a producer running?";
+}
+
+/** Who died just now, where it can be seen; and whose lanes somebody had to take. */
+function died({ pulses, atMs }: Vitals): string[] {
+  const found: string[] = [];
+  const dead = pulses.filter((one) => one.isDead && !one.isLate).sort((a, b) => b.atMs - a.atMs);
+  if (dead.length > 0) {
+    const names = dead.slice(0, deadNamedMax).map(({ role, name, pid }) => `${role} ${name} (process ${pid})`);
+    const more = dead.length > names.length ? ` and ${dead.length - names.length} more` : "";
+    found.push(`${names.join(", ")}${more} died without closing: start again what nobody took over`);
+  }
+  const taken = pulses
+    .filter((one) => isThere(one) && typeof one.facts["tookOver"] === "string")
+    .map(({ role, name, facts, atMs: toldMs }) => ({
+      who: `${role} ${name}`,
+      lane: String(facts["tookOver"]).slice(0, 80),
+      agoMs: Math.max(0, atMs - toldMs) + whole(facts["tookOverAgoMs"]),
+    }))
+    .filter(({ agoMs }) => agoMs <= takeoverMs)
+    .sort((a, b) => a.agoMs - b.agoMs);
+  for (const { who, lane, agoMs } of taken.slice(0, namedMax))
+    found.push(
+      `the holder of ${lane} stood still while it was wanted: it died, hangs or is slow. ${who} took it over ${formatMs(agoMs)} ago`,
+    );
+  return found;
+}
+
+/** It told something lately, and is not known to be dead. */
+function isThere({ isLate, isDead }: PulseEntry): boolean {
+  return !isLate && !isDead;
+}
+
+/** Who has told nothing for long. */
+function lateOnes({ pulses, atMs }: Vitals): string[] {
+  const late = pulses.filter(({ isLate }) => isLate).sort((a, b) => b.atMs - a.atMs);
+  const [first] = late;
+  if (!first) return [];
+  return [
+    `${late.length} of ${counted(pulses.length, "process")} told nothing for long, such as ${first.role} ${first.name} (${formatMs(Math.max(0, atMs - first.atMs))})`,
+  ];
+}
+
 /** What stands still, or will. */
-function lasting(now: Vitals, quiet: readonly ProducerVitals[], ranks: readonly RankSigns[]): string[] {
+function lasting(now: Vitals, quiet: readonly ProducerVitals[], stepsPerSecond: number): string[] {
   const { info, groups, pulses } = now;
   const found: string[] = [];
-  const waiters = pulses.filter((one) => !one.isLate && typeof one.facts["waitingFor"] === "string");
-  for (const { role, name, facts } of waiters.slice(0, 2))
+  // What was told long ago holds only while nothing moves.
+  const isNews = ({ atMs }: PulseEntry): boolean => stepsPerSecond === 0 || now.atMs - atMs < newsMs;
+  const waiters = pulses.filter((one) => isThere(one) && isNews(one) && typeof one.facts["waitingFor"] === "string");
+  for (const { role, name, facts } of waiters.slice(0, namedMax))
     found.push(
       `${role} ${name} waits for ${String(facts["waitingFor"]).slice(0, 80)} (${formatMs(whole(facts["waitingMs"]))} and more)`,
     );
@@ -88,7 +148,7 @@ function lasting(now: Vitals, quiet: readonly ProducerVitals[], ranks: readonly 
     const { lane, batches, missingStep } = info.waiting;
     const age = now.producers.find(({ id }) => id === lane)?.commitAgeMs;
     found.push(
-      `${lane} is missing: ${batches} batches of other lanes wait for its step ${missingStep}${age === undefined ? ", and it has never committed" : `; it committed last ${formatMs(age)} ago`}. Restart its process, or let another hold the lane`,
+      `${lane} is missing: ${counted(batches, "batch")} of other lanes wait for its step ${missingStep}${age === undefined ? ", and it has never committed" : `; it committed last ${formatMs(age)} ago`}. Restart its process, or let another hold the lane`,
     );
   }
   const named = quiet.filter(({ id }) => !(info.waiting && quiet.length > 0 && id === info.waiting.lane));
@@ -105,14 +165,13 @@ function lasting(now: Vitals, quiet: readonly ProducerVitals[], ranks: readonly 
     const who = slowest ? `group ${slowest.group}` : "any group";
     if (lag >= info.maxLag)
       found.push(
-        `producers wait for a checkpoint of ${who}: they are ${lag} steps ahead, and ${info.maxLag} are allowed`,
+        `producers wait for a checkpoint of ${who}: they are ${counted(lag, "step")} ahead, and ${info.maxLag} are allowed`,
       );
     else if (lag >= 0.8 * info.maxLag)
-      found.push(`${who} is ${lag} steps behind; at ${info.maxLag} producers stop until it registers a checkpoint`);
+      found.push(
+        `${who} is ${counted(lag, "step")} behind; at ${info.maxLag} producers stop until it registers a checkpoint`,
+      );
   }
-  const late = ranks.filter((rank) => rank.isLate);
-  if (late.length > 0)
-    found.push(`${late.length} of ${ranks.length} ranks have told nothing for long, such as ${late[0]?.name}`);
   return found;
 }
 
@@ -137,33 +196,34 @@ function flowing(
 ): string {
   if (now.info.closed) return `the log is closed at step ${now.info.steps.end}`;
   if (now.producers.length === 0) return "no producer has opened this log yet";
-  const waiting = Math.max(0, ...ranks.map(({ waitShare }) => waitShare));
+  const waiting = Math.max(0, ...ranks.filter(({ isDead }) => !isDead).map(({ waitShare }) => waitShare));
   const [worst] = [...sources].sort((a, b) => b.waitShare - a.waitShare);
   if (worst && worst.waitShare >= waitShareMin && (waiting >= waitShareMin || ranks.length === 0)) {
     const all = sources.reduce((sum, { perSecond }) => sum + perSecond, 0);
-    const threads = now.pulses.reduce((sum, { isLate, facts }) => sum + (isLate ? 0 : whole(facts["threads"])), 0);
+    const threads = now.pulses.reduce((sum, one) => sum + (isThere(one) ? whole(one.facts["threads"]) : 0), 0);
     const advice = adviceFor(worst, threads);
     return `${ranks.length > 0 ? "ranks wait" : "producers wait"}: source ${worst.source} makes ${worst.perSecond.toFixed(1)} of ${all.toFixed(1)} samples/s, and batches wait for it ${Math.round(100 * worst.waitShare)} % of the time; ${advice}`;
   }
   if (waiting >= waitShareMin)
     return `ranks wait ${Math.round(100 * waiting)} % of the time: producers make ${stepsPerSecond.toFixed(1)} steps/s; add producers`;
   const lag = Math.max(0, ...ranks.map(({ lagSteps }) => lagSteps));
-  if (ranks.length > 0 && lag > 10) return `producers are ahead: ranks have ${lag} steps ready, and do not wait`;
+  if (ranks.length > 0 && lag > 10)
+    return `producers are ahead: ranks have ${counted(lag, "step")} ready, and do not wait`;
   return hasRates ? `nothing waits; ${stepsPerSecond.toFixed(1)} steps/s` : "looking";
 }
 
 /** Producers that were at work and are quiet for longer than is usual here. Who closed, and who never began, is not missed. */
-function quietProducers({ producers, info, atMs }: Vitals, before: Vitals | undefined): ProducerVitals[] {
+function quietProducers({ producers, info, atMs }: Vitals): ProducerVitals[] {
   const open = producers.filter(({ hasLeft, commitAgeMs }) => !hasLeft && commitAgeMs !== undefined);
   const ages = open.map(({ commitAgeMs }) => commitAgeMs as number).sort((a, b) => a - b);
   // Half of them are quicker than this.
   const usual = open.length > 1 ? (ages[Math.floor((ages.length - 1) / 2)] as number) : 0;
-  const lifeMs = atMs - info.createdMs;
-  const limitOf = (seq: number): number =>
-    Math.max(quietMsMin, quietTimes * Math.max(usual, lifeMs / Math.max(1, seq)));
-  const moved = new Map(before?.producers.map(({ id, seq }) => [id, seq]));
+  // What was seen of it; else, over the life of the log until it committed last.
+  const ownMs = ({ paceMs, seq, commitAgeMs = 0 }: ProducerVitals): number =>
+    paceMs ?? Math.max(0, atMs - commitAgeMs - info.createdMs) / Math.max(1, seq);
+  const limitOf = (one: ProducerVitals): number => Math.max(quietMsMin, quietTimes * Math.max(usual, ownMs(one)));
   return open
-    .filter(({ id, seq, commitAgeMs }) => (commitAgeMs as number) > limitOf(seq) && (moved.get(id) ?? seq) === seq)
+    .filter((one) => (one.commitAgeMs as number) > limitOf(one))
     .sort((a, b) => (b.commitAgeMs as number) - (a.commitAgeMs as number));
 }
 
@@ -182,18 +242,19 @@ function rankSigns(now: Vitals, before: Vitals | undefined): RankSigns[] {
         waitShare: share(waited, spanMs),
         waitingMs: whole(facts["waitingMs"]),
         isLate: pulse.isLate,
+        isDead: pulse.isDead,
         ageMs: Math.max(0, now.atMs - pulse.atMs),
         host: pulse.host ?? "",
       };
     })
-    .sort((a, b) => b.waitShare - a.waitShare || a.step - b.step);
+    .sort((a, b) => Number(b.isDead) - Number(a.isDead) || b.waitShare - a.waitShare || a.step - b.step);
 }
 
 /** Sums over processes; each compared with what it told before. */
 function sourceSigns(now: Vitals, before: Vitals | undefined): SourceSigns[] {
   const all = new Map<string, { -readonly [K in keyof SourceSigns]: SourceSigns[K] }>();
   for (const pulse of now.pulses) {
-    if (pulse.isLate) continue;
+    if (!isThere(pulse)) continue;
     const earlier = earlierOf(pulse, before);
     const spanMs = earlier ? pulse.atMs - earlier.atMs : pulse.atMs - (pulse.startedMs ?? pulse.atMs);
     const known = new Map(listOf(earlier?.facts["sources"]).map((one) => [String(one["source"]), one]));

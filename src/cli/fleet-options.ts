@@ -24,9 +24,14 @@ export function readFleetSettings(args: Arguments): FleetSettings {
 
 type Handover = Parameters<NonNullable<FleetOptions["onHandover"]>>[0];
 
+export function laneName({ log, lane }: Handover): string {
+  return `lane ${lane} of ${log.name}`;
+}
+
 /** A handover that an operator wants to know of, in a sentence. */
-export function handoverText({ kind, log, lane }: Handover): string | undefined {
-  const which = `lane ${lane} of ${log.name}`;
+export function handoverText(event: Handover): string | undefined {
+  const { kind } = event;
+  const which = laneName(event);
   if (kind === "taken-over") return `${which}: its holder stood still while it was wanted; taken over`;
   if (kind === "lost") return `${which}: another process took it over`;
   if (kind === "broken") return `${which}: a failure that may pass; it is tried again`;

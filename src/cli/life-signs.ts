@@ -28,6 +28,7 @@ export class LifeSigns implements AsyncDisposable {
   #pulse: Pulse | undefined;
   #toldMs = 0;
   #told: string | undefined;
+  #takeover: { readonly lane: string; readonly atMs: number } | undefined;
 
   constructor(call: Call) {
     this.#call = call;
@@ -39,7 +40,12 @@ export class LifeSigns implements AsyncDisposable {
     if (this.#ended.signal.aborted || this.#pulse) return;
     const facts = (): Record<string, unknown> => {
       const waiting = signs.waiting?.();
-      return { ...(waiting ? { waitingFor: waiting.what, waitingMs: Math.round(waiting.ms) } : {}), ...signs.facts() };
+      const taken = this.#takeover;
+      return {
+        ...(waiting && waiting.ms >= waitMsMin ? { waitingFor: waiting.what, waitingMs: Math.round(waiting.ms) } : {}),
+        ...(taken ? { tookOver: taken.lane, tookOverAgoMs: Math.round(env.monotonic() - taken.atMs) } : {}),
+        ...signs.facts(),
+      };
     };
     if (!args.flag("no-pulse"))
       this.#pulse = ns.pulse({ role: signs.role, name: signs.name, peers: signs.peers, facts });
@@ -54,7 +60,11 @@ export class LifeSigns implements AsyncDisposable {
 
   #look(waiting: { readonly what: string; readonly ms: number } | undefined): void {
     if (!waiting || waiting.ms < waitMsMin) {
-      if (!waiting) this.#told = undefined;
+      // Whoever looks would take the wait for one that lasts.
+      if (this.#told !== undefined && this.#told !== waiting?.what) {
+        this.#told = undefined;
+        this.#pulse?.hurry("end");
+      }
       return;
     }
     this.#pulse?.hurry();
@@ -62,6 +72,12 @@ export class LifeSigns implements AsyncDisposable {
     if (this.#told === waiting.what && waiting.ms < 2 * this.#toldMs) return;
     [this.#told, this.#toldMs] = [waiting.what, Math.max(waitMsMin, waiting.ms)];
     this.#call.terminal.note(`waiting for ${waiting.what} (${formatMs(waiting.ms)})`);
+  }
+
+  /** This process took a lane from one that stood still: the others may be the last to know. */
+  tookOver(lane: string): void {
+    this.#takeover = { lane, atMs: this.#call.env.monotonic() };
+    this.#pulse?.hurry("takeover");
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

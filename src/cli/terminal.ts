@@ -120,6 +120,12 @@ export function table(header: readonly string[], rows: readonly (readonly (strin
     .join("\n");
 }
 
+/** `1 lane`, `2 lanes`, `3 batches`. */
+export function counted(count: number, one: string): string {
+  const many = /(s|x|ch|sh)$/.test(one) ? `${one}es` : `${one}s`;
+  return `${count} ${count === 1 ? one : many}`;
+}
+
 /** `1.5 MB`: decimal units, as object stores bill them. */
 export function formatBytes(bytes: number): string {
   const units = ["B", "kB", "MB", "GB", "TB"];

@@ -30,6 +30,8 @@ export interface PulseName {
 export interface PulseBody {
   readonly host: string;
   readonly pid: number;
+  /** Where that number means something: the same for all processes that see each other's. Undefined: not told. */
+  readonly machine?: string | undefined;
   readonly startedMs: number;
   /** Anything small. */
   readonly facts: Readonly<Record<string, unknown>>;
@@ -82,6 +84,7 @@ export function encodePulse(namespace: string, name: PulseName, body: PulseBody)
       every: everyMs,
       host: body.host.slice(0, 255),
       pid: body.pid,
+      ...(body.machine === undefined ? {} : { machine: body.machine }),
       started: body.startedMs,
       facts: Object.fromEntries(facts.slice(0, kept)),
       ...(kept < facts.length ? { cut: true } : {}),
@@ -97,6 +100,7 @@ export function decodePulse(bytes: Uint8Array, where: string, namespace: string)
   return {
     host: asText(fields["host"], where, "host"),
     pid: asInteger(fields["pid"], where, "pid"),
+    machine: fields["machine"] === undefined ? undefined : asText(fields["machine"], where, "machine"),
     startedMs: asInteger(fields["started"], where, "started"),
     facts: asRecord(fields["facts"], where, "facts"),
   };

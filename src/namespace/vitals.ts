@@ -11,8 +11,10 @@ export interface ProducerVitals {
   readonly epoch: number;
   /** Batches of it in the log. */
   readonly seq: number;
-  /** Since its state changed last, by the committer's clock; undefined when that version is reclaimed. */
+  /** Since its state changed last: as this reader saw it, else by the committer's clock; undefined when that version is reclaimed. */
   readonly commitAgeMs: number | undefined;
+  /** Between two of its batches lately, as far as this reader saw it commit; undefined: it has not. */
+  readonly paceMs: number | undefined;
   /** Batches that are uploaded and announced, and not committed. */
   readonly pending: number;
   /** Its holder closed it. */
@@ -55,6 +57,7 @@ export class VitalsReader {
   readonly #pulses: PulseReader;
   /** When versions were committed. They never change. */
   #times = new Map<number, number | undefined>();
+  #paces = new Map<string, Pace>();
 
   constructor(uri: string, log: Log) {
     this.#uri = uri;
@@ -86,6 +89,7 @@ export class VitalsReader {
       return time === undefined ? undefined : Math.max(0, atMs - time);
     };
     const announced = [...batches.values()].flat();
+    this.#paces = new Map(info.producers.map(({ id, seq }) => [id, paceOf(this.#paces.get(id), seq, atMs)]));
     return {
       info,
       atMs,
@@ -94,12 +98,15 @@ export class VitalsReader {
       aboutBytes: await aboutBytes(this.#log, manifest, { signal }),
       producers: info.producers.map(({ id, epoch, seq, version }) => {
         const state = manifest.producers.get(id);
+        const pace = this.#paces.get(id);
         const pending = new Set(announced.filter((one) => one.producer === id && one.seq >= seq).map((one) => one.seq));
         return {
           id,
           epoch,
           seq,
-          commitAgeMs: ageOf(version),
+          // Clocks of others may be wrong.
+          commitAgeMs: pace?.everyMs === undefined ? ageOf(version) : atMs - pace.atMs,
+          paceMs: pace?.everyMs,
           pending: pending.size,
           hasLeft: info.closed || (state !== undefined && hasLeft(state)),
         };
@@ -132,6 +139,21 @@ export class VitalsReader {
     this.#times = times;
     return times;
   }
+}
+
+/** How quickly a producer commits: when it was first seen where it stands, and the time for each batch until then. */
+interface Pace {
+  readonly seq: number;
+  readonly atMs: number;
+  readonly everyMs: number | undefined;
+}
+
+/** Commits come in bursts: the last figure counts as much as all before it. */
+function paceOf(known: Pace | undefined, seq: number, atMs: number): Pace {
+  if (!known || seq < known.seq) return { seq, atMs, everyMs: undefined };
+  if (seq === known.seq) return known;
+  const everyMs = (atMs - known.atMs) / (seq - known.seq);
+  return { seq, atMs, everyMs: known.everyMs === undefined ? everyMs : (known.everyMs + everyMs) / 2 };
 }
 
 /** What the readable steps hold, judged by the newest of them. */

@@ -7,4 +7,4 @@
  * and forgotten; nothing depends on one, and any of them may be deleted at any time.
  */
 export { type PulseEntry, PulseReader, removeGonePulses } from "./pulse-reader.js";
-export { Pulse, type PulseRole, type PulseSettings, startPulse } from "./pulse-writer.js";
+export { Pulse, type PulseNews, type PulseRole, type PulseSettings, startPulse } from "./pulse-writer.js";

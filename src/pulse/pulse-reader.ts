@@ -11,6 +11,7 @@ import {
   pulseKey,
 } from "../format/index.js";
 import type { CallOptions, ObjectStore } from "../store/index.js";
+import { isDeadHere } from "./machine.js";
 import { listPulses } from "./pulse-writer.js";
 
 /** One process as its newest pulse tells of it. What others wrote: print it with care. */
@@ -23,6 +24,8 @@ export interface PulseEntry {
   readonly everyMs: number;
   /** Two beats are missing: it died, or it cannot reach the store. */
   readonly isLate: boolean;
+  /** It ran on the machine that reads this, and is not there any more. */
+  readonly isDead: boolean;
   /** Of the body; undefined when it could not be read, or there were too many. */
   readonly host: string | undefined;
   readonly pid: number | undefined;
@@ -74,8 +77,9 @@ export class PulseReader {
     const nowMs = this.#env.now();
     return names
       .map((name): PulseEntry => {
-        const { host, pid, startedMs, facts = {} } = bodies.get(pulseKey(name)) ?? {};
-        return { ...name, isLate: isLatePulse(name, nowMs), host, pid, startedMs, facts };
+        const { host, pid, machine, startedMs, facts = {} } = bodies.get(pulseKey(name)) ?? {};
+        const isDead = isDeadHere(machine, pid);
+        return { ...name, isLate: isLatePulse(name, nowMs), isDead, host, pid, startedMs, facts };
       })
       .sort((a, b) => (a.role < b.role ? -1 : a.role > b.role ? 1 : a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
   }

@@ -14,9 +14,13 @@ import {
   pulsePrefix,
 } from "../format/index.js";
 import type { ObjectStore } from "../store/index.js";
+import { machineId } from "./machine.js";
 
 /** What a process does for the log. */
 export type PulseRole = "producer" | "loader" | "constructor" | "rank" | "reclaimer";
+
+/** Why a pulse does not wait for its turn: a wait has begun, has ended, a lane was taken from somebody who stood still. */
+export type PulseNews = "wait" | "end" | "takeover";
 
 /** Settings of {@link startPulse}. */
 export interface PulseSettings {
@@ -41,7 +45,7 @@ const beatMsMax = 10_000;
 const stopMsMax = 500;
 /** After failures a process tries less and less often. */
 const failureMsMax = 300_000;
-/** Between two pulses of one process that do not wait for their turn, and how many processes of a fleet may at once. */
+/** Between two pulses of one process that do not wait for their turn, for the same reason; and how many processes of a fleet may at once. */
 const hurryMs = 60_000;
 const hurriesMax = 6;
 /** Pages of a thousand names that are counted. */
@@ -60,7 +64,7 @@ export class Pulse implements AsyncDisposable {
   #last: string | undefined;
   #failedInRow = 0;
   #wake: (() => void) | undefined;
-  #hurriedAtMs = Number.NEGATIVE_INFINITY;
+  readonly #hurriedAtMs = new Map<PulseNews, number>();
   /** Processes that were counted last. */
   #living = 1;
   /** Pulses that were written, and that could not be. */
@@ -107,14 +111,11 @@ export class Pulse implements AsyncDisposable {
     }
   }
 
-  /**
-   * Something worth knowing has begun, such as a wait: the next pulse need not wait for its turn. Once a minute at most, and in a large fleet only a few
-   * processes, drawn by lot, are heard.
-   */
-  hurry(): void {
+  /** Something worth knowing: the next pulse need not wait for its turn. Once a minute of a kind, and in a large fleet only a few processes, drawn by lot, are heard. */
+  hurry(news: PulseNews = "wait"): void {
     const nowMs = this.#env.monotonic();
-    if (nowMs < this.#hurriedAtMs + hurryMs) return;
-    this.#hurriedAtMs = nowMs;
+    if (nowMs < (this.#hurriedAtMs.get(news) ?? Number.NEGATIVE_INFINITY) + hurryMs) return;
+    this.#hurriedAtMs.set(news, nowMs);
     if (this.#env.random() * this.#living < hurriesMax) this.#wake?.();
   }
 
@@ -149,6 +150,7 @@ export class Pulse implements AsyncDisposable {
     const bytes = encodePulse(this.#namespace, own, {
       host: hostname(),
       pid: process.pid,
+      machine: machineId(),
       startedMs: this.#startedMs,
       facts: facts?.() ?? {},
     });

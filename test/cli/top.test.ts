@@ -51,16 +51,21 @@ async function until(what: RegExp, screen: () => string, seconds: number): Promi
 }
 
 describe.skipIf(!hasTmux)("in a terminal (skipped without tmux)", () => {
-  test("a producer that was killed is named", async () => {
+  test("a producer that was killed is named by the log alone, and a rank by its pulse", async () => {
     const uri = space.uri("dead");
     await must("create", uri, "--rows", "1");
-    open(["produce", uri, "--id", "alive", "--rate", "5", "--bytes", "100"]);
-    const victim = open(["produce", uri, "--id", "victim", "--rate", "5", "--bytes", "100"]);
+    open(["produce", uri, "--id", "alive", "--rate", "5", "--bytes", "100", "--no-pulse"]);
+    const victim = open(["produce", uri, "--id", "victim", "--rate", "5", "--bytes", "100", "--no-pulse"]);
+    const rank = open(["consume", uri, "--dp", "1", "--rank", "0", "--json"]);
     const { screen } = top("dead", uri);
     await until(/victim +\d\d+ /, screen, 60);
+    await until(/default-0 +\d+ /, screen, 60);
+    rank.child.kill("SIGKILL");
+    const rankTook = await until(/ rank default-0 \(process \d+\) died without closing/, screen, 15);
+    console.log(`top named a dead rank after ${rankTook.toFixed(1)} s`);
     expect(screen()).not.toMatch(/QUIET/);
     victim.child.kill("SIGKILL");
-    const took = await until(/>> producer victim has committed nothing for/, screen, 15);
+    const took = await until(/ producer victim has committed nothing for/, screen, 15);
     console.log(`top named a dead producer after ${took.toFixed(1)} s`);
     expect(screen()).toMatch(/victim +\d+ +\d+ +\S+ \w+ ago +QUIET/);
   }, 120_000);
@@ -140,7 +145,7 @@ describe("the sentence", () => {
     tookMs: 1,
     commitAgeMs: 100,
     aboutBytes: 0,
-    producers: [{ id: "p", epoch: 1, seq: 100, commitAgeMs: 100, pending: 0, hasLeft: false }],
+    producers: [{ id: "p", epoch: 1, seq: 100, commitAgeMs: 100, paceMs: undefined, pending: 0, hasLeft: false }],
     groups: [],
     pulses: [],
     ...more,
@@ -152,6 +157,7 @@ describe("the sentence", () => {
     atMs,
     everyMs: 10_000,
     isLate: false,
+    isDead: false,
     host: "h",
     pid: 1,
     startedMs: 0,
@@ -183,8 +189,8 @@ describe("the sentence", () => {
     const lanes = look({
       info: info({ waiting: { batches: 3, missingStep: 100, lane: "lane-1" } }),
       producers: [
-        { id: "lane-0", epoch: 1, seq: 50, commitAgeMs: 100, pending: 0, hasLeft: false },
-        { id: "lane-1", epoch: 1, seq: 50, commitAgeMs: 9_000, pending: 0, hasLeft: false },
+        { id: "lane-0", epoch: 1, seq: 50, commitAgeMs: 100, paceMs: undefined, pending: 0, hasLeft: false },
+        { id: "lane-1", epoch: 1, seq: 50, commitAgeMs: 9_000, paceMs: undefined, pending: 0, hasLeft: false },
       ],
     });
     expect(diagnose(lanes, undefined, 0).sentence).toMatch(/^lane-1 is missing: 3 batches .* 9\.0 s ago/);
@@ -193,8 +199,41 @@ describe("the sentence", () => {
       groups: [{ group: "g", checkpoint: "c", step: 90, lagSteps: 10, ageMs: 1 }],
     });
     expect(diagnose(lag, undefined, 0).sentence).toMatch(/^producers wait for a checkpoint of group g/);
-    const left = look({ producers: [{ id: "p", epoch: 1, seq: 9, commitAgeMs: 1e6, pending: 0, hasLeft: true }] });
+    const left = look({
+      producers: [{ id: "p", epoch: 1, seq: 9, commitAgeMs: 1e6, paceMs: undefined, pending: 0, hasLeft: true }],
+    });
     expect(diagnose(left, undefined, 0).quiet).toEqual([]);
+  });
+
+  test("a producer that stops is missed after some of its own beats, however old the log is and however long it was watched", () => {
+    // A day old and a thousand batches: over its life it committed every 86 s.
+    const aged = { info: info({ createdMs: -86_400_000 }), atMs: 100_000 };
+    const one = { id: "p", epoch: 1, seq: 1_000, pending: 0, hasLeft: false };
+    const moving = look({ ...aged, atMs: 80_000, producers: [{ ...one, seq: 900, commitAgeMs: 100, paceMs: 200 }] });
+    const stopped = look({ ...aged, producers: [{ ...one, commitAgeMs: 4_000, paceMs: 200 }] });
+    expect(diagnose(stopped, moving, 0).sentence).toMatch(/^producer p has committed nothing for 4\.0 s/);
+    const slow = look({ ...aged, producers: [{ ...one, commitAgeMs: 4_000, paceMs: 3_000 }] });
+    expect(diagnose(slow, moving, 0).quiet).toEqual([]);
+  });
+
+  test("who died is said first, then whose lanes were taken, then who waits; the dead make nothing and help nobody", () => {
+    const facts = { sources: [{ source: "text", samples: 90, waitMs: 0, readMs: 9, transformMs: 9 }], threads: 4 };
+    const dead = { ...pulse("loader", facts), pid: 77, isDead: true };
+    const heir = pulse("constructor", {
+      tookOver: "lane 3 of training",
+      tookOverAgoMs: 1_000,
+      waitingFor: "source text",
+      waitingMs: 2_500,
+    });
+    const found = diagnose(look({ pulses: [dead, heir] }), undefined, 0);
+    expect([found.sentence, ...found.warnings]).toEqual([
+      "loader loader-0 (process 77) died without closing: start again what nobody took over",
+      expect.stringMatching(
+        /^the holder of lane 3 of training stood still .* constructor constructor-0 took it over 1\.0 s ago$/,
+      ),
+      expect.stringMatching(/^constructor constructor-0 waits for source text/),
+    ]);
+    expect(found.sources).toEqual([]);
   });
 
   test("facts that mean nothing are taken for none", () => {

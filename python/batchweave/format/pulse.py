@@ -39,13 +39,15 @@ def parse_pulse_key(key: str) -> PulseName | None:
     return PulseName(match[1], match[2], at, every, match[5]) if max(at, every) <= SAFE_INTEGER_MAX else None
 
 
-def encode_pulse(namespace: str, name: PulseName, host: str, pid: int, started: int, facts: dict[str, Any]) -> bytes:
+def encode_pulse(
+    namespace: str, name: PulseName, host: str, pid: int, started: int, facts: dict[str, Any], machine: str | None = None
+) -> bytes:
     """The object of a pulse. Facts that do not fit are left out, the last ones first."""
     kept = list(facts.items())
     while True:
         fields: dict[str, Any] = {
             "role": name.role, "name": name.name, "at": name.at, "every": name.every,
-            "host": host[:255], "pid": pid, "started": started, "facts": dict(kept),
+            "host": host[:255], "pid": pid, **({} if machine is None else {"machine": machine}), "started": started, "facts": dict(kept),
         }
         if len(kept) < len(facts):
             fields["cut"] = True

@@ -14,6 +14,7 @@ from ..flow.threads import join_threads, stop_at_exit
 from ..format.keys import assert_name
 from ..format.pulse import PULSE_PREFIX, PulseName, encode_pulse, parse_pulse_key
 from ..store.object_store import Store
+from .machine import machine_id
 
 #: Of one process, however few there are; between two pulses of the whole fleet.
 _EVERY_MIN_MS = 10_000
@@ -24,6 +25,9 @@ _FIRST_MAX_S = 1.0
 _FAILURE_MAX_S = 300.0
 #: Pages of a thousand names that are counted.
 _PAGES_MAX = 16
+#: Between two pulses of one process that do not wait for their turn, for the same reason; and how many processes of a fleet may at once.
+_HURRY_S = 60.0
+_HURRIES_MAX = 6
 #: Whoever closes down waits no longer than this.
 _STOP_MAX_S = 0.5
 
@@ -45,6 +49,9 @@ class Pulse:
         self._started = int(time.time() * 1_000)
         self._pid = os.getpid()
         self._ended = threading.Event()
+        self._woken = threading.Event()
+        self._hurried: dict[str, float] = {}
+        self._living = 1
         self._last: str | None = None
         #: Pulses that were written, and that could not be.
         self.written = 0
@@ -56,6 +63,16 @@ class Pulse:
     def stop(self) -> None:
         """Asks it to end; its thread takes the last pulse away."""
         self._ended.set()
+        self._woken.set()
+
+    def hurry(self, news: str) -> None:
+        """Something worth knowing: the next pulse need not wait for its turn. Once a minute of a kind, and in a large fleet only a few processes are heard."""
+        now = time.monotonic()
+        if now < self._hurried.get(news, -_HURRY_S) + _HURRY_S:
+            return
+        self._hurried[news] = now
+        if random.random() * self._living < _HURRIES_MAX:
+            self._woken.set()
 
     def join(self, until: float) -> None:
         """Waits for that until a moment of the monotonic clock, half a second at most: a store that hangs is left behind."""
@@ -66,7 +83,11 @@ class Pulse:
         first = self._peers * _FLEET_MS / 1_000 if self._peers > 1 else _FIRST_MAX_S
         pause: float | None = first * random.random()
         failures = 0
-        while pause is not None and not self._ended.wait(pause):
+        while pause is not None:
+            self._woken.wait(pause)
+            if self._ended.is_set():
+                break
+            self._woken.clear()
             try:
                 pause = self.beat() / 1_000 * random.uniform(0.9, 1.1)
                 failures = 0
@@ -86,11 +107,12 @@ class Pulse:
         now = int(time.time() * 1_000)
         others = [one for one in self._list() if one.incarnation != self._incarnation]
         living = 1 + sum(not one.is_late(now) for one in others)
-        every = max(_EVERY_MIN_MS, max(living, self._peers) * _FLEET_MS)
+        self._living = max(living, self._peers)
+        every = max(_EVERY_MIN_MS, self._living * _FLEET_MS)
         own = PulseName(self._role, self._name, now, every, self._incarnation)
         if own.key == self._last:
             return every
-        data = encode_pulse(self._namespace, own, socket.gethostname(), self._pid, self._started, self._facts())
+        data = encode_pulse(self._namespace, own, socket.gethostname(), self._pid, self._started, self._facts(), machine_id())
         self._store.put(own.key, data)
         before, self._last = self._last, own.key
         self.written += 1

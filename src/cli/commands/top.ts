@@ -2,7 +2,7 @@
 import type { Namespace, Vitals } from "../../index.js";
 import type { Call, Command } from "../command.js";
 import { type Diagnosis, diagnose } from "../diagnosis.js";
-import { formatBytes, formatMs, table } from "../terminal.js";
+import { counted, formatBytes, formatMs, table } from "../terminal.js";
 
 const drawMs = 500;
 /** Rates are those of about this time. */
@@ -108,16 +108,18 @@ function screen(
       hasLeft ? "closed" : found.quiet.includes(id) ? "QUIET" : "",
     ]),
   );
-  const others = now.pulses.filter(({ role }) => role !== "rank");
+  const others = now.pulses
+    .filter(({ role }) => role !== "rank")
+    .sort((a, b) => Number(b.isDead) - Number(a.isDead) || Number(b.isLate) - Number(a.isLate));
   add(
     lines,
     ["process", "", "host", "told", ""],
-    others.map(({ role, name, host = "", atMs, isLate }) => [
+    others.map(({ role, name, host = "", atMs, isLate, isDead }) => [
       role,
       name,
       host,
       `${formatMs(Math.max(0, now.atMs - atMs))} ago`,
-      isLate ? "LATE" : "",
+      isDead ? "DEAD" : isLate ? "LATE" : "",
     ]),
   );
   add(
@@ -126,11 +128,11 @@ function screen(
     found.ranks.map((r) => [
       r.name,
       r.step,
-      `${r.lagSteps} steps`,
+      counted(r.lagSteps, "step"),
       percent(r.waitShare),
       r.waitingMs > 1_000 ? formatMs(r.waitingMs) : "",
       `${formatMs(r.ageMs)} ago`,
-      r.isLate ? "LATE" : "",
+      r.isDead ? "DEAD" : r.isLate ? "LATE" : "",
     ]),
   );
   add(
@@ -140,7 +142,7 @@ function screen(
       group,
       checkpoint,
       step,
-      `${lagSteps} steps`,
+      counted(lagSteps, "step"),
       ageMs === undefined ? "?" : formatMs(ageMs),
     ]),
   );

@@ -15,6 +15,7 @@ import {
 import type { Fault } from "../load/fault.js";
 import { asPrepared, type PreparedSample } from "../load/prepared-sample.js";
 import type { SampleSupply, SuppliedSample, SupplyEnd, SupplyStart } from "../load/sample-supply.js";
+import type { FigureCounter } from "../load/source-figures.js";
 import { decodeSample } from "./sample-codec.js";
 
 /** Where a constructor lane stands in a source log. */
@@ -36,6 +37,8 @@ interface BlockSupplyParts {
   readonly vocabSize?: number | undefined;
   /** Asked before the first block is read: throws where the log is of another pipeline. */
   readonly check?: ((block: number) => Promise<void>) | undefined;
+  /** Where waits are counted. */
+  readonly counter?: FigureCounter | undefined;
   /** Told when a block has been waited for for a while, and again now and then. */
   readonly onWanted?: ((block: number) => void) | undefined;
   /** Told when it has come. */
@@ -143,7 +146,8 @@ export class BlockSupply implements SampleSupply {
   }
 
   async #reach(signal: AbortSignal | undefined): Promise<boolean> {
-    const { reader, env, onWanted, onGot } = this.#parts;
+    const { reader, env, counter, onWanted, onGot } = this.#parts;
+    const stopWaiting = counter?.wait(env);
     const reached = new AbortController();
     let isTold = false;
     const tell = async (): Promise<void> => {
@@ -158,6 +162,7 @@ export class BlockSupply implements SampleSupply {
       return await reader.reach(this.#block, { signal });
     } finally {
       reached.abort();
+      stopWaiting?.();
       if (isTold) onGot?.();
     }
   }

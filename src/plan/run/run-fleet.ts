@@ -127,9 +127,11 @@ export async function runLoaders(
   await assertComplete(lanes, options.signal);
   const done = new AbortController();
   const signal = options.signal ? AbortSignal.any([options.signal, done.signal]) : done.signal;
-  using _sources = sourceMetrics((options.metrics ?? new Metrics()).with({ role: "loader" }), () => open.figures);
+  const metrics = options.metrics ?? new Metrics();
   const { training } = places;
-  const opened = (ns: Namespace): void => options.onOpen?.({ ns, figures: () => open.figures });
+  const figures = (): readonly SourceFigures[] => open.figures.map(asCosts);
+  using _sources = sourceMetrics(metrics.with({ namespace: training, role: "loader" }), figures);
+  const opened = (ns: Namespace): void => options.onOpen?.({ ns, figures });
   const watching = watchTraining(training, optionsAt(withStore(pipeline.spec, options), training), done, opened);
   try {
     const outcome = await holdLanes(env, lanes, {
@@ -229,6 +231,7 @@ export async function runConstructors(
         source,
         reader: readers[i] as (typeof readers)[number],
         env,
+        counter: open.parts.counters[i],
         tokensMax: construct.seqLength,
         vocabSize: construct.vocabSize,
         check: (block) => {
@@ -264,6 +267,7 @@ export async function runConstructors(
   const { grid } = pipeline.spec.namespace;
   const opened = optionsAt(withStore(pipeline.spec, options), training);
   const ns = await createNamespace(training, { grid, order: "lanes", lanes }, opened);
+  using _sources = sourceMetrics(ns.metrics.with({ namespace: ns.uri, role: "constructor" }), () => open.figures);
   options.onOpen?.({ ns, figures: () => open.figures });
   const report = open.report();
   const found = await ns.info({ signal: options.signal });
@@ -325,6 +329,20 @@ export async function runConstructors(
   }
 }
 
+/** What a loader knows of a source: its cost. Its lanes always wait for the next sample; whether a batch does, constructors know. */
+function asCosts(figures: SourceFigures): SourceFigures {
+  return { ...figures, waitMs: 0, waitingMs: 0 };
+}
+
+/** One account of a process that does both. */
+function merged(one: readonly SourceFigures[], other: readonly SourceFigures[]): readonly SourceFigures[] {
+  return one.map((a, i) => {
+    const b = other[i] ?? a;
+    const costs = a.samples >= b.samples ? a : b;
+    return { ...costs, waitMs: Math.max(a.waitMs, b.waitMs), waitingMs: Math.max(a.waitingMs, b.waitingMs) };
+  });
+}
+
 /** Both in one process. */
 export async function runExchange(
   pipeline: Pipeline,
@@ -333,7 +351,14 @@ export async function runExchange(
 ): Promise<RunResult> {
   const failed = new AbortController();
   const signal = options.signal ? AbortSignal.any([options.signal, failed.signal]) : failed.signal;
-  const both = { ...options, signal };
+  // Told once, when both are open.
+  const opened: { ns: Namespace; figures: () => readonly SourceFigures[] }[] = [];
+  const onOpen: FleetOptions["onOpen"] = (one) => {
+    const [other] = opened;
+    opened.push(one);
+    if (other) options.onOpen?.({ ns: one.ns, figures: () => merged(one.figures(), other.figures()) });
+  };
+  const both = { ...options, signal, onOpen };
   const orFail = async <T>(work: Promise<T>): Promise<T> => {
     try {
       return await work;

@@ -83,7 +83,8 @@ export async function lookAtFleet(
     training.pulses({ signal }),
     inGroups(sources, async (ns) => await ns?.info({ signal })),
   ]);
-  const alive = (role: string): number => pulses.filter((pulse) => pulse.role === role && !pulse.isLate).length;
+  const alive = (role: string): number =>
+    pulses.filter((pulse) => pulse.role === role && !pulse.isLate && !pulse.isDead).length;
   const { end, trim } = info.steps;
   const shares = await sharesOf(Object.keys(plan.sources), training, Math.max(trim, end - batchesSeenMax), end, signal);
   const phase = plan.phases.findLast(({ from }) => from <= end);
