@@ -53,6 +53,26 @@ export const obstore: Tool = {
   timeoutMs: 4 * minute,
 };
 
+/** Not a server: a Python with what `batchweave[metrics]` asks for. */
+export const opentelemetry: Tool = {
+  name: "opentelemetry",
+  program: "bin/python",
+  version: "1.45",
+  install: [
+    ["python3", "-m", "venv", "."],
+    [
+      "bin/pip",
+      "install",
+      "--quiet",
+      "--disable-pip-version-check",
+      "opentelemetry-sdk~=1.45",
+      "opentelemetry-exporter-otlp-proto-http~=1.45",
+      "opentelemetry-exporter-prometheus",
+    ],
+  ],
+  timeoutMs: 4 * minute,
+};
+
 /** Of Debian, unpacked without being installed. `promtool` is beside it. */
 export const prometheus: Tool = {
   name: "prometheus",

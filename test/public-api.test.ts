@@ -115,6 +115,7 @@ test("batchweave", async (context) => {
         "ProducerVitals",
         "Pulse",
         "PulseEntry",
+        "PulseNews",
         "PulseRole",
         "PulseSettings",
         "RankOrder",

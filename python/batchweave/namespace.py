@@ -32,6 +32,7 @@ from .lifecycle.pins import confirm_pins
 from .log.head import BoundaryChain
 from .log.log import Log
 from .log.stage import lane_number, seq_in_log
+from .observe.store_metrics import metered
 from .producer.producer import Producer
 from .store.object_store import RetryingStore, Store, open_store, path_of_file_uri
 from .store.prefix import life_store
@@ -206,7 +207,7 @@ class Namespace:
 
 
 def _open_backend(uri: str, **settings: Any) -> Store:
-    return RetryingStore(open_store(uri, **settings))
+    return RetryingStore(metered(open_store(uri, **settings)))
 
 
 def _handle(uri: str, store: Store, spec: NamespaceSpec, settings: dict[str, Any]) -> Namespace:

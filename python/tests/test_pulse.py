@@ -36,12 +36,12 @@ def pulses(store: MemoryStore) -> list[str]:
 
 class PulseTest(unittest.TestCase):
     def test_the_bytes_are_those_of_the_other_language(self) -> None:
-        data = encode_pulse(UUID, NAME, "node-1", 77, 1_759_999_999_000, {"step": 5, "client": "python"})
+        data = encode_pulse(UUID, NAME, "node-1", 77, 1_759_999_999_000, {"step": 5, "client": "python"}, "m.1")
         self.assertEqual(
             data.decode(),
             '{"format":1,"kind":"pulse","namespace":"6f1d3c1e-58a4-4d0c-9a3e-2b7c90d1e4f5","role":"rank","name":"default-3",'
-            '"at":1760000000000,"every":10000,"host":"node-1","pid":77,"started":1759999999000,"facts":{"step":5,"client":"python"},'
-            '"crc32":"0fe132ea"}\n',
+            '"at":1760000000000,"every":10000,"host":"node-1","pid":77,"machine":"m.1","started":1759999999000,"facts":{"step":5,"client":"python"},'
+            '"crc32":"6ee22988"}\n',
         )
         self.assertEqual(NAME.key, "pulse/rank/default-3-1760000000000-10000-0123456789ab")
         self.assertEqual(parse_pulse_key(NAME.key), NAME)

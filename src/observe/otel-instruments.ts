@@ -8,13 +8,16 @@ export function realMeter(): Meter | undefined {
   return meter === createNoopMeter() ? undefined : meter;
 }
 
-const units: Readonly<Record<string, string>> = { seconds: "s", bytes: "By", dollars: "{USD}" };
+const units: Readonly<Record<string, string>> = { seconds: "s", bytes: "By" };
 
-/** `batchweave_store_sent_bytes_total` as OpenTelemetry's conventions have it: `batchweave.store.sent`, unit `By`. */
+/**
+ * `batchweave_store_sent_bytes_total` as OpenTelemetry's conventions have it: `batchweave.store.sent`, unit `By`. What is counted is a unit in braces, which
+ * Prometheus leaves out of the name: with `1` it would call a gauge a ratio.
+ */
 function otelName(name: string): { readonly name: string; readonly unit: string } {
   const parts = name.replace(/_total$/, "").split("_");
   const unit = units[parts.at(-1) as string];
-  return { name: (unit === undefined ? parts : parts.slice(0, -1)).join("."), unit: unit ?? "1" };
+  return { name: (unit === undefined ? parts : parts.slice(0, -1)).join("."), unit: unit ?? `{${parts.at(-1)}}` };
 }
 
 /** Makes each instrument once. */

@@ -118,6 +118,8 @@ test("OpenTelemetry's API gets the same numbers under its own names, and one tre
   });
   expect(found.get("batchweave.store.request")?.descriptor.unit).toBe("s");
   expect(found.get("batchweave.store.sent")?.descriptor.unit).toBe("By");
+  // With "1" Prometheus would call it batchweave_lag_steps_ratio.
+  expect(found.get("batchweave.lag.steps")?.descriptor.unit).toBe("{steps}");
   expect(found.get("batchweave.data.wait")?.dataPoints[0]?.attributes).toMatchObject({ rank: "0", group: "default" });
   const all = spans.getFinishedSpans();
   for (const [root, parts] of [

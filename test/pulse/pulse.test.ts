@@ -3,11 +3,13 @@
  * nobody's trouble, a log without or with damaged ones is the same log, and those of the dead go.
  * Method: writers on a clock that is moved by hand, over a store in memory whose writes are counted.
  */
+import { spawnSync } from "node:child_process";
 import { expect, test } from "vitest";
 import { BatchWeaveError } from "../../src/errors.js";
 import { encodePulse, parsePulseKey, pulseBytesMax, pulseKey } from "../../src/format/index.js";
 import { createNamespace, deleteNamespace, MemoryStore, type WriteOptions } from "../../src/index.js";
 import { PulseReader, removeGonePulses, startPulse } from "../../src/pulse/index.js";
+import { machineId } from "../../src/pulse/machine.js";
 import { ManualEnv } from "../consumer/manual-env.js";
 
 const uuid = "6f1d3c1e-58a4-4d0c-9a3e-2b7c90d1e4f5";
@@ -65,11 +67,39 @@ test("the bytes are those of the other language", () => {
     incarnation: "0123456789ab",
   };
   const facts = { step: 5, client: "python" };
-  const bytes = encodePulse(uuid, name, { host: "node-1", pid: 77, startedMs: 1_759_999_999_000, facts });
+  const bytes = encodePulse(uuid, name, {
+    host: "node-1",
+    pid: 77,
+    machine: "m.1",
+    startedMs: 1_759_999_999_000,
+    facts,
+  });
   // python/tests/test_pulse.py has the same line.
   expect(Buffer.from(bytes).toString()).toBe(
-    '{"format":1,"kind":"pulse","namespace":"6f1d3c1e-58a4-4d0c-9a3e-2b7c90d1e4f5","role":"rank","name":"default-3","at":1760000000000,"every":10000,"host":"node-1","pid":77,"started":1759999999000,"facts":{"step":5,"client":"python"},"crc32":"0fe132ea"}\n',
+    '{"format":1,"kind":"pulse","namespace":"6f1d3c1e-58a4-4d0c-9a3e-2b7c90d1e4f5","role":"rank","name":"default-3","at":1760000000000,"every":10000,"host":"node-1","pid":77,"machine":"m.1","started":1759999999000,"facts":{"step":5,"client":"python"},"crc32":"6ee22988"}\n',
   );
+});
+
+test("a process of this machine that is gone is dead, and nobody else is", async () => {
+  const env = new ManualEnv();
+  const store = new MemoryStore();
+  const machine = machineId();
+  const gone = spawnSync(process.execPath, ["--version"]).pid;
+  const put = async (name: string, pid: number, where: string | undefined): Promise<void> => {
+    const own = { role: "rank", name, atMs: env.now(), everyMs: 10_000, incarnation: "0123456789ab" };
+    own.incarnation = `${name}0123456789ab`.slice(0, 12);
+    const body = { host: "h", pid, machine: where, startedMs: 0, facts: {} };
+    await store.put(pulseKey(own), encodePulse(uuid, own, body));
+  };
+  await put("a", gone, machine);
+  await put("b", process.pid, machine);
+  await put("c", gone, "another.1");
+  await put("d", gone, undefined);
+  await put("e", 0, machine);
+  const found = await new PulseReader(env, store, uuid).read();
+  // Where the machine does not tell who it is, nobody is called dead.
+  expect(found.filter(({ isDead }) => isDead).map(({ name }) => name)).toEqual(machine === undefined ? [] : ["a"]);
+  expect(found).toHaveLength(5);
 });
 
 test("one process is seen within a second, tells news every ten, and leaves nothing when it stops", async () => {

@@ -10,6 +10,7 @@ from typing import Any, Callable
 from ..format.stored_json import dump_json
 from .printable import printable
 from .stopping import Stopped
+from .telemetry import add_telemetry
 
 
 def add_load(commands: Any, count: Callable[[str], int]) -> None:
@@ -19,6 +20,8 @@ def add_load(commands: Any, count: Callable[[str], int]) -> None:
     load.add_argument("--uri", help="The folder of source logs (default: what the source says, or BATCHWEAVE_SOURCES).")
     load.add_argument("--workers", type=int, help="Processes for transforms (default: one a core; 0: none, transforms run in this process).")
     load.add_argument("--lanes", type=count, help="Lanes that this process holds at most (default: all).")
+    load.add_argument("--no-pulse", action="store_true", help="Leave no hints of life beside the training log.")
+    add_telemetry(load)
     load.add_argument("--json", action="store_true")
     load.set_defaults(run=run_load)
 
@@ -29,7 +32,7 @@ def run_load(args: argparse.Namespace) -> None:
 
     if not args.json:
         logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
-    loader = Loader(load_pipeline(args.source), args.uri, workers=args.workers, lanes_max=args.lanes, place=args.source)
+    loader = Loader(load_pipeline(args.source), args.uri, workers=args.workers, lanes_max=args.lanes, place=args.source, pulse=not args.no_pulse)
     # The lanes write in threads of their own, and a signal interrupts this one.
     ended: list[Any] = []
     done = threading.Event()

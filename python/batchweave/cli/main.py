@@ -22,6 +22,7 @@ from .description import describe, format_bytes, format_seconds
 from .load import add_load
 from .printable import printable
 from .stopping import Stop, Stopped
+from .telemetry import add_telemetry, start_telemetry
 
 
 def _print_json(value: Any) -> None:
@@ -203,6 +204,7 @@ def _parser() -> _Parser:
     consume.add_argument("--checkpoint-group", default=DEFAULT_GROUP)
     consume.add_argument("--keep-last", type=_count, help="Release all but the newest so many checkpoints of the group.")
     consume.add_argument("--no-pulse", action="store_true", help="Leave no hints of life beside the log.")
+    add_telemetry(consume)
     consume.add_argument("--json", action="store_true")
     consume.set_defaults(run=_consume)
     add_load(commands, _count)
@@ -218,7 +220,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.stop = stop
         stop.is_quiet = WAITS.disabled = args.json
         stop.listen()
-        args.run(args)
+        end_telemetry = start_telemetry(args)
+        try:
+            args.run(args)
+        finally:
+            end_telemetry()
         return 128 + stop.number if stop.number else 0
     except BatchWeaveError as error:
         message = " ".join(error.message.split())

@@ -37,6 +37,8 @@ class LaneLoader:
         self._in_flight_max = max(1, in_flight_max)
         self._rule = BlockRule(source.name, source.block_samples, source.block_bytes)
         self.samples = 0
+        #: Time until the reader gave its items.
+        self.read_seconds = 0.0
 
     def run(self, stopping: threading.Event) -> bool:
         """True: the lane has ended, and its last block says so."""
@@ -47,7 +49,9 @@ class LaneLoader:
         is_drained = False
         while not stopping.is_set():
             while not is_drained and len(slots) < self._in_flight_max:
+                begun = time.monotonic()
                 item = next(items, None)
+                self.read_seconds += time.monotonic() - begun
                 if item is None:
                     is_drained = True
                     break

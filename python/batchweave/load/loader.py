@@ -4,6 +4,8 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
+import socket
 import threading
 import time
 from typing import Any, Callable, NamedTuple
@@ -12,6 +14,8 @@ from ..errors import BatchWeaveError, is_error
 from ..format.manifest import Manifest
 from ..lifecycle.checkpoints import measure_lag
 from ..namespace import open_namespace
+from ..observe import source_metrics
+from ..pulse.pulse import Pulse
 from .fault import FaultTally
 from .lane_choice import LaneChoice
 from .lane_loader import LaneLoader
@@ -67,6 +71,7 @@ class Loader:
         workers: int | None = None,
         lanes_max: int | None = None,
         place: str | None = None,
+        pulse: bool = False,
         **settings: Any,
     ) -> None:
         self.source = source
@@ -84,16 +89,50 @@ class Loader:
         self._held: dict[int, _Held] = {}
         self._loaders: list[LaneLoader] = []
         self._training = folder.rstrip("/")[: -len(SOURCES_ENDING)] if folder.rstrip("/").endswith(SOURCES_ENDING) else None
-        self._training_at = time.monotonic()
+        self._training_at = -_TRAINING_LOOK_S
+        self._workers = count
+        self._has_pulse = pulse
+        self._pulse: Pulse | None = None
+        self._taken: tuple[str, float] | None = None
+        self.labels = {"namespace": self._training or folder, "role": "loader", "source": source.name}
         self._stopping = threading.Event()
 
     def stop(self) -> None:
         """Asks `run` to end soon. What is in blocks is in the log; the rest is loaded by others."""
         self._stopping.set()
 
+    @property
+    def samples(self) -> int:
+        return sum(loader.samples for loader in self._loaders)
+
+    @property
+    def faults(self) -> int:
+        return self._tally.count
+
+    @property
+    def read_seconds(self) -> float:
+        return sum(loader.read_seconds for loader in self._loaders)
+
+    @property
+    def transform_seconds(self) -> float:
+        return self.pool.seconds
+
+    def facts(self) -> dict[str, Any]:
+        """How this process fares, for its pulse."""
+        took = self._taken
+        own = {
+            "source": self.source.name, "samples": self.samples, "waitMs": 0, "readMs": round(1_000 * self.read_seconds),
+            "transformMs": round(1_000 * self.transform_seconds), "buffered": 0, "faults": self.faults,
+        }
+        return {
+            **({} if took is None else {"tookOver": took[0], "tookOverAgoMs": round(1_000 * (time.monotonic() - took[1]))}),
+            "lanes": len(self._held), "threads": self._workers, "sources": [own], "client": "python",
+        }
+
     def run(self) -> LoadReport:
         gaps = GapWatch(self.log, lambda: set(self._held))
         is_complete = False
+        source_metrics.watch(self)
         try:
             delay = _LOOK_S
             while not self._stopping.is_set():
@@ -117,7 +156,11 @@ class Loader:
             gaps.stop()
             self._let_go()
             self.pool.close()
-        return LoadReport(self.source.name, sum(loader.samples for loader in self._loaders), self._tally.count, self.source.lanes, is_complete)
+            source_metrics.forget(self)
+            if self._pulse is not None:
+                self._pulse.stop()
+                self._pulse.join(time.monotonic() + 1.0)
+        return LoadReport(self.source.name, self.samples, self.faults, self.source.lanes, is_complete)
 
     def _rest(self, seconds: float) -> None:
         """Until then, or until a lane has ended."""
@@ -134,7 +177,10 @@ class Loader:
             return False
         self._training_at = now
         try:
-            return open_namespace(self._training, **self._settings).log.head.newest().closed
+            training = open_namespace(self._training, **self._settings)
+            if self._has_pulse and self._pulse is None:
+                self._pulse = Pulse(training.log.store, training.uuid, "loader", _process_name(), self.facts)
+            return training.log.head.newest().closed
         except BatchWeaveError:
             return False  # it may not be there yet, or be somewhere else: only its closing says anything
 
@@ -162,6 +208,9 @@ class Loader:
                 raise
             if not state.is_free:
                 _LOG.warning("Lane %d of source %s stood still: this process goes on with it.", state.lane, self.source.name)
+                self._taken = (f"lane {state.lane} of {self.source.name}", time.monotonic())
+                if self._pulse is not None:
+                    self._pulse.hurry("takeover")
             appender = LaneAppender(self.log, producer, point)
             loader = LaneLoader(self.source, appender, self.pool, self._tally, self._in_flight_max)
             self._loaders.append(loader)
@@ -184,6 +233,12 @@ class Loader:
             held.stopping.set()
         for held in self._held.values():
             held.thread.join(5.0)
+
+
+def _process_name() -> str:
+    """Where it runs, and its number there."""
+    host = re.sub(r"[^A-Za-z0-9._-]", "", socket.gethostname())[:40].lstrip(".-")
+    return f"{host or 'host'}.{os.getpid()}"
 
 
 def _run_lane(lane: LaneAppender, loader: LaneLoader, stopping: threading.Event) -> None:

@@ -69,13 +69,15 @@ class _Worker:
         theirs.close()
         self.socket = connection.Connection(ours.detach())
         self.job: Job | None = None
+        self.given_at = 0.0
         self.is_ready = False
         self.deadline = time.monotonic() + _SETUP_S
         self.socket.send((os.getpid(), place, given, finish, memory_max))
 
     def give(self, job: Job, timeout: float) -> None:
         self.job = job
-        self.deadline = time.monotonic() + timeout
+        self.given_at = time.monotonic()
+        self.deadline = self.given_at + timeout
         try:
             self.socket.send(job.value)
         except BrokenPipeError:
@@ -126,6 +128,8 @@ class TransformPool:
         self._line: deque[Job] = deque()
         self._workers: list[_Worker] = []
         self._failed_starts = 0
+        #: Time that samples spent in workers.
+        self.seconds = 0.0
         self._is_stopping = False
         self._failure: BaseException | None = None
         self._lock = threading.Lock()
@@ -157,6 +161,9 @@ class TransformPool:
         self._wake()
         if self._thread:
             self._thread.join(10.0)
+        if self._thread is None or not self._thread.is_alive():
+            self._told.close()
+            self._teller.close()
 
     def _wake(self) -> None:
         try:
@@ -165,10 +172,13 @@ class TransformPool:
             pass  # it is awake, or gone
 
     def _run_here(self, value: Any) -> Outcome:
+        begun = time.monotonic()
         try:
             return Outcome(self._finish(run_chain(self._transforms, value)))
         except Exception as error:  # noqa: BLE001: it is the sample's
             return Outcome([], reason_of(error))
+        finally:
+            self.seconds += time.monotonic() - begun
 
     def _run(self) -> None:
         try:
@@ -236,6 +246,7 @@ class TransformPool:
         value, is_leaking = rest
         job, worker.job = worker.job, None
         assert job is not None
+        self.seconds += time.monotonic() - worker.given_at
         if kind == "made":
             job.settle(Outcome(value, None, 1 + job.deaths))
         elif kind == "error":

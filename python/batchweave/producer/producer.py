@@ -16,7 +16,8 @@ from ..format.manifest import Manifest
 from ..format.seal import stride_for
 from ..lifecycle.checkpoints import LagGate
 from ..log.log import Log, Opening
-from ..log.stage import holds, seq_in_log
+from ..log.stage import holds, lane_number, seq_in_log
+from ..observe.producer_metrics import producer_metrics
 from .batch_input import checked_json, flatten_slices, unchanging
 from .publisher import Publisher
 
@@ -103,6 +104,7 @@ class Producer:
         #: Accepts nothing more: it was stopped, or failed, which `close` still tells.
         self._is_closed = False
         self._is_stopped = False
+        self._metrics = producer_metrics(log.place.uri, self.id, None if log.spec.lanes is None else lane_number(self.id, log.spec.lanes))
         self._publisher = Publisher(log, self._holder, _Outbox(self))
         self._thread = threading.Thread(target=self._run, name=f"batchweave-{self.id}", daemon=True)
         stop_at_exit(self)
@@ -155,6 +157,8 @@ class Producer:
             entry = _Entry(ticket, flat, metadata, block)
             self._entries[ticket.seq] = entry
             self._buffered_bytes += entry.bytes
+            if self._metrics is not None:
+                self._metrics.accepted(ticket.seq, entry.bytes)
         try:
             # Only now: what waits for room must not take memory. Without the lock: nobody looks at the slices before the upload begins.
             entry.slices = [unchanging(piece) for piece in flat]
@@ -203,6 +207,8 @@ class Producer:
         with self._changed:
             self._is_closed = self._is_stopped = True
             self._changed.notify_all()
+        if self._metrics is not None:
+            self._metrics.ended()
         self._uploads.drop()
 
     def join(self, until: float) -> None:
@@ -246,8 +252,11 @@ class Producer:
                 tuple(extent for _, extent in entry.extents), stride=entry.stride,
             )
             entry.attempt += 1
+            begun = time.monotonic()
             for number, (body, _) in enumerate(entry.extents):
                 self._log.store.put(batch_key(descriptor, number), body)
+            if self._metrics is not None:
+                self._metrics.uploaded(entry.ticket.seq, entry.bytes, time.monotonic() - begun)
             with self._changed:
                 entry.descriptor = descriptor
                 self._changed.notify_all()
@@ -310,6 +319,8 @@ class Producer:
                 entry = self._entries.pop(seq)
                 self._buffered_bytes -= entry.bytes
                 entry.ticket._settle(manifest.version)
+                if self._metrics is not None:
+                    self._metrics.committed(seq, manifest.version)
             self._changed.notify_all()
 
     def _fail(self, error: BaseException) -> None:

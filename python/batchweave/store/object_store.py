@@ -182,6 +182,7 @@ class RetryingStore:
         self._budget_at = time.monotonic()
         self._lock = threading.Lock()
         self.create = store.create
+        self._note_retry: Callable[[], None] | None = getattr(store, "note_retry", None)
         if hasattr(store, "sync"):
             self.sync = self._sync
 
@@ -240,6 +241,8 @@ class RetryingStore:
                 if delay is None:
                     raise
                 RETRIES.log(logging.WARNING if failures in _TOLD else logging.INFO, "Trying again in %.1f s (failure %d): %s", delay, failures, error.message)
+                if self._note_retry is not None:
+                    self._note_retry()
                 time.sleep(delay)
                 continue
             self._has_served = True
