@@ -6,4 +6,6 @@
  * Promises: writes nothing; answers only whoever has the token; a view costs a bounded number of requests however large the log is, and many pages
  * cost what one costs; a store that does not answer is said within seconds, and what was seen before stays on the page.
  */
+export { sliceTexts } from "./preview.js";
 export { type Dashboard, type DashboardSettings, serveDashboard } from "./server.js";
+export type { TextView } from "./views.js";

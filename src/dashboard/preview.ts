@@ -45,6 +45,11 @@ export function sliceView(
   };
 }
 
+/** The documents of a slice of tokens, packed or not, as the page and `preview` show them. */
+export function sliceTexts(bytes: Uint8Array, where: string, tokenizer: Pick<Tokenizer, "decode">): TextView[] {
+  return textsOf(decodeSafetensors(bytes, where).tensors, tokenizer);
+}
+
 /** The documents of packed sequences: runs of one segment id, without the padding. */
 function textsOf(tensors: ReadonlyMap<string, Tensor>, tokenizer: Pick<Tokenizer, "decode"> | undefined): TextView[] {
   const tokens = tensors.get("tokens") ?? tensors.get("input_ids");

@@ -149,6 +149,11 @@ describe("looking", () => {
       },
     ]);
     expect((await must("preview", uri, "--step", "6")).stdout).toMatch(/input_ids +I32 +\[1, 50\]/);
+    expect((await must("preview", uri, "--step", "6", "--tokenizer", "bytes")).stdout).toMatch(
+      /sequence 0, 50 tokens: "/,
+    );
+    const untold = await run("preview", uri, "--step", "0", "--tokenizer", "bytes", "--json");
+    expect([untold.status, untold.error?.code]).toEqual([2, "INVALID_ARGUMENT"]);
     const plain = await must("preview", uri, "--step", "0", "--json");
     expect(plain.lines).toMatchObject([{ kind: "bytes", contentType: "application/octet-stream", bytes: sliceBytes }]);
   });

@@ -1,19 +1,16 @@
 /** `batchweave dashboard`: a page in the browser. */
 import { type Dashboard, serveDashboard } from "../../dashboard/index.js";
 import { listNamespaces, openNamespace } from "../../index.js";
-import { openTokenizer, type TokenizerChoice } from "../../plan/index.js";
-import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
 import { diagnose } from "../diagnosis.js";
 import { durabilityOf } from "../run.js";
-
-const encodings = ["gpt2", "r50k_base", "p50k_base", "p50k_edit", "cl100k_base", "o200k_base"] as const;
+import { openNamedTokenizer, tokenizerOption } from "../tokenizer-option.js";
 
 async function run({ args, terminal, stopping, env, metrics }: Call): Promise<undefined> {
   const { signal } = stopping;
   const storeSettings = { durability: durabilityOf(args) };
   const name = args.text("tokenizer");
-  const tokenizer = name === undefined ? undefined : await openTokenizer(choiceOf(name));
+  const tokenizer = name === undefined ? undefined : await openNamedTokenizer(name);
   const dashboard: Dashboard = await serveDashboard(
     {
       uri: args.uri.replace(/(?<=[^/:])\/+$/, ""),
@@ -41,19 +38,6 @@ async function run({ args, terminal, stopping, env, metrics }: Call): Promise<un
   return undefined;
 }
 
-function choiceOf(name: string): TokenizerChoice {
-  if (name === "bytes") return { kind: "bytes" };
-  const encoding = encodings.find((one) => one === name);
-  if (encoding) return { kind: "tiktoken", encoding };
-  if (/\.json$/.test(name)) return { kind: "huggingface", file: name };
-  throw invalid(
-    `--tokenizer must be bytes, ${encodings.join(", ")} or the path of a tokenizer.json, not ${JSON.stringify(name)}.`,
-    {
-      tokenizer: name,
-    },
-  );
-}
-
 export const command: Command = {
   usage: "URI [--port PORT] [--host ADDRESS] [--token TOKEN] [--tokenizer NAME]",
   about:
@@ -66,10 +50,7 @@ export const command: Command = {
       help: "Default 127.0.0.1. With another one, put TLS before it: the token is sent with every request.",
     },
     token: { value: "TOKEN", help: "At least 16 characters (default: a new random one)." },
-    tokenizer: {
-      value: "NAME",
-      help: "Shows tokens as text: bytes, a tiktoken encoding such as o200k_base, or a tokenizer.json.",
-    },
+    tokenizer: tokenizerOption,
     price: { value: "DOLLARS", help: "What a GB costs for a month (default 0.023)." },
   },
   examples: [
