@@ -1,12 +1,15 @@
 """Builds what is released for Python into python/dist: batchweave (sdist and wheel, pure) and batchweave-cli (the compiled command, to be run by Node.js from a wheel).
 
-    python3 python/tools/build_wheels.py [--out FOLDER] [--check]        needs the package `build`, and `make build` before it
+    python3 python/tools/build_wheels.py [--out FOLDER] [--home URL] [--pure] [--check]        needs the package `build`, and `make build` before it
 
-Everything is built from copies in a temporary folder, so that nothing of an older build gets in. --check only compares the versions.
+Everything is built from copies in a temporary folder, and a compiled file whose source is gone is left out, so that nothing of an older build gets in.
+--home: where the repository can be read, for the links of the packages' pages; default: the clone's `origin`, if that is a web address; else there are none.
+--pure builds the package batchweave alone. --check only compares the versions.
 """
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import re
 import shutil
@@ -65,7 +68,8 @@ def stage_command(target: Path) -> None:
     for folder in ("dist/src", "dist/dashboard"):
         if not (ROOT / folder).exists():
             raise SystemExit(f"{folder} is not there. Run `make build` first.")
-        shutil.copytree(ROOT / folder, node / folder, ignore=lambda _, names: [n for n in names if n.endswith((".map", ".d.ts"))])
+    shutil.copytree(ROOT / "dist/src", node / "dist/src", ignore=compiled)
+    shutil.copytree(ROOT / "dist/dashboard", node / "dist/dashboard", ignore=shutil.ignore_patterns("*.map"))
     kept = {name: package[name] for name in ("name", "version", "license", "type", "engines", "exports")}
     (node / "package.json").write_text(json.dumps(kept, indent=2))
     named = [name for kind in ("dependencies", "optionalDependencies", "peerDependencies") for name in package[kind] if name not in COMPILED]
@@ -76,13 +80,45 @@ def stage_command(target: Path) -> None:
         )
 
 
+def compiled(folder: str, names: list[str]) -> list[str]:
+    """What to leave out of a folder below dist/src: declarations, maps, and what is left of a source that is gone."""
+    sources = ROOT / "src" / Path(folder).relative_to(ROOT / "dist/src")
+    stale = [n for n in names if n.endswith(".js") and not (sources / f"{n[:-3]}.ts").exists()]
+    empty = [n for n in names if Path(folder, n).is_dir() and not (sources / n).is_dir()]
+    return [n for n in names if n.endswith((".map", ".d.ts"))] + stale + empty
+
+
+def home_of_clone() -> str | None:
+    """The clone's origin as a web address."""
+    found = subprocess.run(["git", "remote", "get-url", "origin"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    match = re.fullmatch(r"(?:https://(?:[^@/]+@)?|ssh://git@|git@)([a-z0-9.-]+\.[a-z]+)[:/]([\w.-]+/[\w.-]+?)(?:\.git)?/?", found)
+    return f"https://{match[1]}/{match[2]}" if match else None
+
+
+def add_links(folder: Path, home: str) -> None:
+    """URLs in a package's metadata, and links in its page where it names files of the repository."""
+    tree = f"{home}/blob/v{versions()['package.json']}"
+    urls = {"Homepage": home, "Documentation": f"{tree}/docs/guide/python.md", "Changelog": f"{tree}/CHANGELOG.md", "Issues": f"{home}/issues"}
+    config = folder / "pyproject.toml"
+    lines = "".join(f'{name} = "{url}"\n' for name, url in urls.items())
+    config.write_text(config.read_text().replace("[project.scripts]", f"[project.urls]\n{lines}\n[project.scripts]"))
+    page = folder / "README.md"
+    page.write_text(re.sub(r"(?<![\w/.(])(?:docs/[\w/-]+|FORMAT)\.md", lambda m: f"[{m[0]}]({tree}/{m[0]})", page.read_text()))
+
+
 def build(source: Path, out: Path) -> None:
-    subprocess.run([sys.executable, "-m", "build", "--outdir", str(out), str(source)], check=True, stdout=subprocess.DEVNULL)
+    # An environment of its own, with the network, unless this one has what pyproject.toml asks for.
+    alone = ["--no-isolation"] if int(importlib.metadata.version("setuptools").split(".")[0]) >= 77 else []
+    done = subprocess.run([sys.executable, "-m", "build", *alone, "--outdir", str(out), str(source)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{(done.stdout + done.stderr)[-3_000:]}\nThe package of {source.name} could not be built: see above.")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "python/dist")
+    parser.add_argument("--home", default=home_of_clone())
+    parser.add_argument("--pure", action="store_true")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
     found = versions()
@@ -105,12 +141,17 @@ def main() -> None:
         shutil.copytree(ROOT / "python/cli", command, ignore=shutil.ignore_patterns("__pycache__"))
         for target in (pure, command):
             shutil.copy(ROOT / "LICENSE", target)
-        stage_command(command)
-        (command / "MANIFEST.in").write_text("graft batchweave_cli/node\n")
+            if args.home:
+                add_links(target, args.home)
         build(pure, args.out)
-        build(command, args.out)
+        if not args.pure:
+            stage_command(command)
+            (command / "MANIFEST.in").write_text("graft batchweave_cli/node\n")
+            build(command, args.out)
     for path in sorted(args.out.iterdir()):
         print(f"{path.relative_to(args.out.parent)}: {path.stat().st_size:,} bytes")
+    if not args.home:
+        print("Without links to the repository: this clone has no origin on the web. --home URL names one.", file=sys.stderr)
 
 
 if __name__ == "__main__":
