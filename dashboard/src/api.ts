@@ -14,7 +14,7 @@ export function takeToken(): string {
   return sessionStorage.getItem(tokenKey) ?? "";
 }
 
-/** Keeps a token that somebody typed. */
+/** Keeps a token that the user typed. */
 export function giveToken(token: string): void {
   sessionStorage.setItem(tokenKey, token.replace(/^.*#token=/, "").trim());
 }

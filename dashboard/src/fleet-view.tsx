@@ -1,4 +1,4 @@
-/** Producers and lanes, and everybody who left a hint of life: loaders, constructors, ranks. */
+/** Producers and lanes, and all processes that left a hint of life: loaders, constructors, ranks. */
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import type { FleetView } from "../../src/dashboard/views.js";
@@ -78,14 +78,14 @@ export function FleetPage(props: { readonly ns: string; readonly nowMs: number }
             show.count(p.version),
             p.lastCommitMs === undefined ? "reclaimed" : show.ago(p.lastCommitMs, props.nowMs),
             p.isMissing ? (
-              <b class="bad">everybody waits for it</b>
+              <b class="bad">all wait for it</b>
             ) : p.carriedBy === undefined ? (
               ""
             ) : (
               `carried by ${p.carriedBy}`
             ),
           ])}
-          empty={query === "" ? "Nobody has written yet." : "No producer has such a name."}
+          empty={query === "" ? "No producer has written yet." : "No producer has such a name."}
         />
       </Card>
       <Card title="Processes" note="as their last pulses tell; a pulse is a hint and may be old" wide>

@@ -81,7 +81,7 @@ def corrupt(where: str, what: str, **details: Any) -> BatchWeaveError:
 
 
 def deleted(uri: str, namespace: str) -> BatchWeaveError:
-    """DELETED, for everybody who holds a namespace that was deleted. `uri` may be that of its life or its place."""
+    """DELETED, for every handle of a namespace that was deleted. `uri` may be that of its life or its place."""
     place = uri.replace(f"/life/{namespace}", "")
     return BatchWeaveError(
         "DELETED",

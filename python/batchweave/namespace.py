@@ -69,7 +69,7 @@ class Namespace:
     def producer(self, id: str, epoch: int | None = None, **settings: Any) -> Producer:
         """Opens a producer id, fencing its holder, and reads its resume point.
 
-        epoch: only if nobody opened it since that epoch was seen, 0 for never; otherwise FENCED.
+        epoch: only if it was not opened since that epoch was seen, 0 for never; otherwise FENCED.
         """
         assert_name(id, "Producer id")
         if self.log.spec.lanes is not None:
@@ -142,7 +142,7 @@ class Namespace:
         commit_max_lag(self.log, max_lag)
 
     def end_log(self, drop_waiting: bool = False) -> int:
-        """Ends the log for everybody: no batch after the current end, and ranks stop there. Gives the end."""
+        """Ends the log for all producers and ranks: no batch after the current end, and ranks stop there. Gives the end."""
         return self.log.close(drop_waiting).end
 
     def about_bytes(self) -> int:
@@ -222,7 +222,7 @@ def _handle(uri: str, store: Store, spec: NamespaceSpec, settings: dict[str, Any
 def open_namespace(uri: str, store: Store | None = None, wait: float = 0.0, **settings: Any) -> Namespace:
     """Opens an existing namespace. A store of your own is used as it is, without our retries.
 
-    wait: how many seconds to wait for one that nobody has created yet, as ranks do that start first.
+    wait: how many seconds to wait for one that is not created yet, as ranks do that start first.
     """
     backend = store or _open_backend(uri, **settings)
     data = _await_namespace(uri, backend, wait)

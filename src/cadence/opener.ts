@@ -1,6 +1,6 @@
 /**
  * Opening a producer. One commit when no other committer is in the way. An opener that lost publishes an intent, and the next carrier opens
- * everybody who asked, however many thousands started at once. If no carrier does, one of them comes first and carries all.
+ * every producer that asked, however many thousands started at once. If no carrier does, one of them comes first and carries all.
  */
 import { BatchWeaveError } from "../errors.js";
 import {
@@ -126,7 +126,7 @@ class Opener {
       fresh = true;
     }
     for (let round = 0; round < roundsMax; round++) {
-      // Those who wait for others to open them carry everybody when their patience ends.
+      // Those who wait for others to open them carry all others when their patience ends.
       const intents =
         published === undefined ? noIntents : await listIntents(this.#log.store, this.#log.spec.uuid, options);
       const attempt = await this.#log.attempt(this.#change(intents), { signal: options.signal, fresh });

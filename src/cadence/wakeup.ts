@@ -1,4 +1,4 @@
-/** A flag one loop waits on and anybody raises: no wake-up is lost between checking and waiting. */
+/** A flag one loop waits on and any caller raises: no wake-up is lost between checking and waiting. */
 import { type Env, onAbort } from "../env/index.js";
 
 /** A reason that costs nothing to make; no caller ever sees it. */

@@ -5,9 +5,9 @@ import { counted, formatMs } from "./terminal.js";
 /** A producer that has been quiet for longer than this, and for far longer than it usually is, is named. */
 const quietMsMin = 2_500;
 const quietTimes = 3;
-/** A log that nobody has committed to for so long has nobody at work on it. */
+/** A log without a commit for so long has no process at work on it. */
 const silentMs = 20_000;
-/** Whoever waits for more than this share of its time waits for something. */
+/** A process that waits for more than this share of its time waits for something. */
 const waitShareMin = 0.1;
 /** A batch that waits this much of the time is the reason why nothing is committed. */
 const stalledShareMin = 0.5;
@@ -51,7 +51,7 @@ export interface Diagnosis {
   /** Further sentences, the most urgent first. */
   readonly warnings: readonly string[];
   readonly stepsPerSecond: number;
-  /** Until the log is complete, where somebody says how long it is to be. */
+  /** Until the log is complete, where a pulse says how long it is to be. */
   readonly etaMs: number | undefined;
   readonly quiet: readonly string[];
   readonly sources: readonly SourceSigns[];

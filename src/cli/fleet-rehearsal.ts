@@ -113,7 +113,7 @@ class FleetRehearsal {
     for (let info = await ns.info(); !info.closed; info = await ns.info({ signal: stopping.signal })) {
       if (this.#failure) throw this.#failure;
       if (env.monotonic() < until) await this.#disturb(disturbances);
-      // Whoever is left finishes; should nobody be left, somebody comes.
+      // The processes that are left finish; should none be left, a new one comes.
       for (const role of rolesOf) if (this.#of(role).length === 0) this.#start(role);
       terminal.progress(
         "fleet",

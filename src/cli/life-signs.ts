@@ -5,7 +5,7 @@ import type { SourceFigures } from "../plan/index.js";
 import type { Call } from "./command.js";
 import { formatMs } from "./terminal.js";
 
-/** Whoever waits longer than this says for what. */
+/** A command that waits longer than this says for what. */
 const waitMsMin = 2_000;
 const lookMs = 500;
 /** Sources that a pulse tells of: those that are waited for most. */

@@ -1,4 +1,4 @@
-/** What somebody may have meant. */
+/** The known word that a user may have meant. */
 
 /** The word that differs least, if it differs little; undefined when none is near. */
 export function nearest(typed: string, words: readonly string[]): string | undefined {

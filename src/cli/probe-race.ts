@@ -37,7 +37,7 @@ export interface RaceAnswer {
 const script = fileURLToPath(new URL("./probe-racer.js", import.meta.url));
 /** Longer than any answer may take; a process that is silent for so long is gone. */
 const answerMsMax = 60_000;
-/** From the order to the start of a round: time for the order to reach everybody. */
+/** From the order to the start of a round: time for the order to reach every racer. */
 const headStartMs = 50;
 
 /** The bytes of one writer: enough for several packets, so that a torn object would show. */
@@ -74,7 +74,7 @@ export async function raceProcesses(
       if (problem !== undefined) return { name, ok: false, detail: `round ${round}: ${problem}` };
     }
   } finally {
-    await Promise.all(racers.map((racer) => racer.stop())); // nobody writes any more
+    await Promise.all(racers.map((racer) => racer.stop())); // none of them writes any more
     await store.delete(keys);
   }
   const lost = unknown > 0 ? `, ${unknown} answers unknown` : "";

@@ -148,7 +148,7 @@ class Rehearsal {
   async #until(uri: string, step: number, producers: readonly Worker[]): Promise<Namespace> {
     const { env, stopping } = this.#call;
     let isEnded = false;
-    // Rejects when a producer fails: nobody would wait for a log that never comes.
+    // Rejects when a producer fails: ranks must not wait for a log that never comes.
     const ended = Promise.race(producers.map((producer) => this.#success(producer))).then(() => {
       isEnded = true;
     });

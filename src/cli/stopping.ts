@@ -1,6 +1,6 @@
 /**
  * How a command is told to stop: the first SIGINT or SIGTERM asks it to finish cleanly and gives it less than two seconds, the second ends it
- * at once. Ending at any moment is survivable: the log holds whole batches, and whoever starts again goes on from there.
+ * at once. Ending at any moment is survivable: the log holds whole batches, and the next process goes on from there.
  */
 import { setMaxListeners } from "node:events";
 import { constants } from "node:os";

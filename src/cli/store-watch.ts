@@ -4,7 +4,7 @@ import type { Terminal } from "./terminal.js";
 import { formatMs } from "./terminal.js";
 
 const lookMs = 500;
-/** Shorter hiccups are nobody's business. */
+/** Shorter hiccups are not worth a line. */
 const toldMsMin = 2_000;
 const againMs = 30_000;
 

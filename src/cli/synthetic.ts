@@ -1,5 +1,5 @@
 /**
- * Synthetic batches. Content follows from (producer id, counter) alone, so that whoever builds a batch again builds the very same bytes, and a
+ * Synthetic batches. Content follows from (producer id, counter) alone, so that a batch that is built again has the very same bytes, and a
  * reader can tell which batch each slice came from without trusting the log.
  */
 import { createHash } from "node:crypto";

@@ -26,7 +26,7 @@ export interface ConsumerParts {
   readonly group?: string | undefined;
   /** Registers a checkpoint in the log. Default: there are none. */
   readonly register?: RegisterCheckpoint | undefined;
-  /** Tells producers numbers, as of a step. Default: nobody is told. */
+  /** Tells producers numbers, as of a step. Default: they are told nothing. */
   readonly report?: ((step: number, values: Readonly<Record<string, number>>) => Promise<void>) | undefined;
   /** Asked now and then while a step is waited for; throws when it can never come. */
   readonly watchStarvation?: WatchStarvation | undefined;

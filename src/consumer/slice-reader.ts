@@ -171,7 +171,7 @@ export class SliceReader {
     });
   }
 
-  /** One range read per object, shared by everybody who wants it and kept for the iterations that follow. */
+  /** One range read per object, shared by all iterations that want it and kept for the iterations that follow. */
   async #footer(place: BatchPlace, part: ExtentPart, options: ReadOptions): Promise<Footer> {
     const cacheKey = `${place.namespace}/${batchKey(place.descriptor, part.number)}`;
     const cached = this.#footers.get(cacheKey);

@@ -11,7 +11,7 @@ interface LookedAt {
 
 const sourcesMax = 200;
 
-/** The notes of a pipeline, as far as they are what they should be: anybody may store anything with a batch. */
+/** The notes of a pipeline, as far as they are what they should be: a producer may store anything with a batch. */
 interface Notes {
   readonly phase?: unknown;
   readonly schedule?: { readonly unit?: unknown; readonly shares?: unknown } | null;

@@ -1,4 +1,4 @@
-/** Answers that are made once for everybody who asks at about the same time. */
+/** Answers that are made once for all requests that come at about the same time. */
 import type { Env } from "../index.js";
 
 interface Kept {

@@ -101,7 +101,7 @@ export interface StepsView {
   }[];
 }
 
-/** `/api/fleet?q=&page=`: producers and everybody who left a pulse. */
+/** `/api/fleet?q=&page=`: producers and all processes that left a pulse. */
 export interface FleetView {
   readonly total: number;
   readonly matching: number;
@@ -137,11 +137,11 @@ interface PulseRow {
   readonly facts: Readonly<Record<string, unknown>>;
 }
 
-/** `/api/health`: what holds the log up, from two looks at it and the pulses of everybody. */
+/** `/api/health`: what holds the log up, from two looks at it and the pulses of all processes. */
 export interface HealthView {
   readonly sentence: string;
   readonly warnings: readonly string[];
-  /** Until the log is complete, where somebody says how long it is to be. */
+  /** Until the log is complete, where a pulse says how long it is to be. */
   readonly etaMs: number | undefined;
   readonly sources: readonly {
     readonly source: string;

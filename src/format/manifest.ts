@@ -67,7 +67,7 @@ export interface ManifestSettings {
 }
 
 /**
- * What a version was made for. Committers pace themselves by it, and nothing else depends on it. `carrier`: batches, by a producer that commits everybody's
+ * What a version was made for. Committers pace themselves by it, and nothing else depends on it. `carrier`: batches, by a producer that commits all producers'
  * and goes on doing so; `own`: batches of one producer that commits for itself; `leave`: the last of a carrier that closed.
  */
 export type CommitKind =

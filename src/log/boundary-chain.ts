@@ -34,7 +34,7 @@ export class BoundaryChain {
 
   /**
    * Number of the newest marker that is known to survive power loss, which a manifest may name. A marker that others can see and its writer has not
-   * synced yet may vanish; a durable manifest that names it would stop everybody.
+   * synced yet may vanish; a durable manifest that names it would stop every reader and writer.
    */
   get kept(): number {
     return this.#store.sync ? this.#kept : this.#newest.n;

@@ -1,4 +1,4 @@
-/** Finding and carrying intents: anyone may commit anyone's uploaded batches, because a merge is a union by producer state. */
+/** Finding and carrying intents: any producer may commit any other's uploaded batches, because a merge is a union by producer state. */
 import { isBatchWeaveError } from "../errors.js";
 import {
   asEpoch,

@@ -8,7 +8,7 @@ export function lifeStore(place: ObjectStore, life: { readonly format: 1 | 2; re
   return withPrefix(place, lifeFolder(life));
 }
 
-/** DELETED, for everybody who holds a namespace that was deleted. `uri` may be that of its life or its place. */
+/** DELETED, for every handle of a namespace that was deleted. `uri` may be that of its life or its place. */
 export function deletedError(uri: string, uuid: string): BatchWeaveError {
   const place = uri.replace(`/${livesPrefix}${uuid}`, "");
   return new BatchWeaveError(

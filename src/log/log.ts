@@ -76,7 +76,7 @@ interface BatchesResult {
 
 /** How a producer's batches are to be committed. */
 interface BatchesOptions extends CommitOptions {
-  /** `carrier`: goes on committing for everybody; `own`: commits for itself; `leave`: this is its last, and its state says so. Default `own`. */
+  /** `carrier`: goes on committing for all producers; `own`: commits for itself; `leave`: this is its last, and its state says so. Default `own`. */
   readonly kind?: "carrier" | "own" | "leave" | undefined;
   /** What others announced. */
   readonly intents?: Intents | undefined;
@@ -127,7 +127,7 @@ export class Log {
   }
 
   /**
-   * One attempt at committing a producer's uploaded batches and, with `intents`, everybody else's. `result.verdicts` are the own
+   * One attempt at committing a producer's uploaded batches and, with `intents`, all other producers'. `result.verdicts` are the own
    * batches' in order, `result.carried` counts what was carried for others.
    */
   attemptBatches(

@@ -1,5 +1,5 @@
 /**
- * Whether `namespace.json` is still there and still this namespace's. Nothing depends on it: the chain tells everybody that a namespace was
+ * Whether `namespace.json` is still there and still this namespace's. Nothing depends on it: the chain tells every process that a namespace was
  * deleted. It is for two things that no chain tells: a folder that was removed by hand, and a deleter of an earlier life that was
  * stopped right before its last request, and has now removed the `namespace.json` of this one.
  */

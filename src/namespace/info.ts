@@ -171,7 +171,7 @@ async function withDetail(
   );
 }
 
-/** A log in lanes order that stands still: which lane everybody waits for. */
+/** A log in lanes order that stands still: which lane all others wait for. */
 function waitingOf({ spec }: Log, manifest: Manifest): NamespaceInfo["waiting"] {
   if (spec.order.kind !== "lanes" || manifest.waiting.size === 0) return undefined;
   const { end } = manifest.steps;

@@ -390,7 +390,7 @@ export class Namespace {
     return await aboutBytes(this.#log, this.#log.head.known ?? (await this.#log.head.jump(options)), options);
   }
 
-  /** How the log and everybody on it fares now. Cheap to ask again and again: what cannot change is read once. Sets the metrics of the log, too. */
+  /** How the log and the processes on it fare now. Cheap to ask again and again: what cannot change is read once. Sets the metrics of the log, too. */
   async vitals(options?: CallOptions): Promise<Vitals> {
     this.#vitals ??= new VitalsReader(this.uri, this.#log);
     const vitals = await this.#vitals.read(options);
@@ -421,7 +421,7 @@ export class Namespace {
     return await readSlice(this.#log, place, options);
   }
 
-  /** Ends the log for everybody: no batch after the current end, and ranks stop there. Lanes: batches above a missing step are refused unless dropped. */
+  /** Ends the log for all producers and ranks: no batch after the current end, and ranks stop there. Lanes: batches above a missing step are refused unless dropped. */
   async endLog(
     options: { readonly dropWaiting?: boolean | undefined; readonly signal?: AbortSignal | undefined } = {},
   ): Promise<{ readonly end: number }> {

@@ -322,7 +322,7 @@ function neighboursOf(backend: Backend, options: NamespaceOptions): Neighbours {
     (await openBackend(uri, others, backend.observer)).store;
   return {
     openStore,
-    // Whoever opened this handle may stop waiting; the reports of its consumers live as long as those do.
+    // The caller that opened this handle may stop waiting; the reports of its consumers live as long as those do.
     createReports: (uri) => createNamespace(uri, { grid: { rows: 1, chunks: 1 } }, { ...others, signal: undefined }),
     openLog: openLogWith(backend.env, openStore),
     find: async (uri, call) => {
@@ -369,7 +369,7 @@ export interface DeleteOptions extends NamespaceOptions {
 }
 
 /**
- * Deletes a namespace: a last version says so, which fences everybody who has it open; a last boundary marker, which stays for good, tells
+ * Deletes a namespace: a last version says so, which fences every process that has it open; a last boundary marker, which stays for good, tells
  * those who come later; then its objects go, a fork's pins in its ancestors, and `namespace.json` last. Nothing is acknowledged that was committed after
  * that version, and a namespace made here later shares no key with this one. Refused while forks share its batches. Goes on where an interrupted deletion stopped.
  */

@@ -1,4 +1,4 @@
-/** How a log and everybody on it fares, for people who look again and again. Reads only; nothing is decided by it. */
+/** How a log and the processes on it fare, for people who look again and again. Reads only; nothing is decided by it. */
 import { asStep, asVersion, hasLeft, type Manifest } from "../format/index.js";
 import { type Log, listIntents } from "../log/index.js";
 import { type PulseEntry, PulseReader } from "../pulse/index.js";

@@ -1,8 +1,8 @@
 /**
- * Counters, gauges and histograms. Everyone writes, only people and scrapers read.
+ * Counters, gauges and histograms. Every room writes, only people and scrapers read.
  *
- * Names are those of Prometheus. The same numbers go to OpenTelemetry's API, under the same names with dots, without unit and `_total`, when somebody
- * has registered a provider there before the registry is made: `batchweave_store_request_seconds` is `batchweave.store.request`, unit `s`.
+ * Names are those of Prometheus. The same numbers go to OpenTelemetry's API, under the same names with dots, without unit and `_total`, when a provider
+ * was registered there before the registry is made: `batchweave_store_request_seconds` is `batchweave.store.request`, unit `s`.
  */
 import type { Meter } from "@opentelemetry/api";
 import { OtelInstruments, realMeter } from "./otel-instruments.js";

@@ -122,7 +122,7 @@ export class Producer implements AsyncDisposable {
   /** Time spent on checksums since others had their turn. */
   #busyMs = 0;
   #streaming: Promise<unknown> = Promise.resolve();
-  /** One for everybody who waits: whether the publisher must hurry for it now. */
+  /** One for all callers that wait: whether the publisher must hurry for it now. */
   readonly #hurries = new Set<() => boolean>();
 
   constructor(parts: ProducerParts, settings: ProducerSettings = {}) {

@@ -19,7 +19,7 @@ export interface PulseEntry {
   readonly role: string;
   readonly name: string;
   readonly incarnation: string;
-  /** By the clock of whoever wrote it. */
+  /** By the clock of its writer. */
   readonly atMs: number;
   readonly everyMs: number;
   /** Two beats are missing: it died, or it cannot reach the store. */

@@ -37,11 +37,11 @@ export interface PulseSettings {
 const everyMsMin = 10_000;
 /** Between two pulses of the whole fleet. */
 const fleetMs = 5_000;
-/** Whoever is alone is seen this soon. */
+/** A process that is alone is seen this soon. */
 const firstMsMax = 1_000;
 /** What a beat may take; a store that is slower is left alone until the next. */
 const beatMsMax = 10_000;
-/** Whoever closes down waits no longer than this for its pulse to go. */
+/** A process that closes down waits no longer than this for its pulse to go. */
 const stopMsMax = 500;
 /** After failures a process tries less and less often. */
 const failureMsMax = 300_000;
@@ -129,7 +129,7 @@ export class Pulse implements AsyncDisposable {
     } catch (error) {
       if (signal.aborted) return undefined;
       this.counts.failed++;
-      // Whoever may only read leaves no pulses.
+      // A process that may only read leaves no pulses.
       if (isBatchWeaveError(error, "STORE_DENIED")) return undefined;
       return Math.min(failureMsMax, everyMsMin * 2 ** this.#failedInRow++);
     }

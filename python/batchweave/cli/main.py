@@ -111,7 +111,7 @@ def _consume(args: argparse.Namespace) -> None:
     if args.keep_last is not None and args.checkpoint_every is None:
         raise invalid("--keep-last goes with --checkpoint-every N.")
     every = args.checkpoint_every or 1
-    # Ranks may be started before whoever creates the namespace.
+    # Ranks may be started before the process that creates the namespace.
     namespace = open_namespace(args.uri, wait=args.wait_timeout)
     seen = total = 0
     with namespace.consumer(sizes, args.rank, _start(args, namespace), wait_timeout=args.wait_timeout, group=args.checkpoint_group, pulse=not args.no_pulse, **settings) as consumer:

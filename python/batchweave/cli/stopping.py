@@ -21,7 +21,7 @@ class Stop:
     """Listens for signals: at once while waiting, and after the share in hand otherwise.
 
     Python runs a handler between two steps of the main thread, and there is none while that waits inside a client's library for a store that
-    hangs. So a thread of its own is told of every signal too, and ends the process when nobody else did. That is survivable at any moment.
+    hangs. So a thread of its own is told of every signal too, and ends the process when no other thread did. That is survivable at any moment.
     """
 
     number = 0

@@ -289,7 +289,7 @@ class Consumer:
         if self._is_watched:
             rank_metrics.forget(self)
         if self._pid != os.getpid():
-            self._prefetch = None  # whatever its locks were when this process was forked, nobody here can wait for them
+            self._prefetch = None  # whatever its locks were when this process was forked, no thread here can wait for them
             return
         until = time.monotonic() + JOIN_S
         if self._pulse is not None:

@@ -70,7 +70,7 @@ def is_epoch_state(value: Any) -> bool:
 
 
 def parse_epoch_state(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Reads a state of epochs that somebody saved."""
+    """Reads a state of epochs that a trainer saved."""
     values = tuple(value.get(name) for name in _FIELDS)
     whole = [*values[1:6], values[7]]
     seed_is_whole = values[6] is None or type(values[6]) is int

@@ -1,4 +1,4 @@
-"""Reads slices: slice tables first (kept), then as few ranges as possible; every byte is checked before anybody sees it. Twin of
+"""Reads slices: slice tables first (kept), then as few ranges as possible; every byte is checked before a rank sees it. Twin of
 src/consumer/slice-reader.ts."""
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Share(Generic[T]):
         if data:
             data = [s.bytes for s in keep] if is_raw else [bytes(d) if isinstance(d, memoryview) else d for d in data]
         fields = (self.iteration, keep, self.rows, self._namespace, self._row, self._next_row, data, self._order, self._padding, self._model)
-        # What is not decoded yet can be on the other side; somebody's own function has run already, and need not travel.
+        # What is not decoded yet can be on the other side; the user's own function has run already, and need not travel.
         decode = self._decode if isinstance(self._decode, str) else "bytes"
         joins = [dict(rules) for rules in self._joins]
         return (_restore, (fields, joins, self.valid, self.value, decode, self._where, self.nbytes))
@@ -132,7 +132,7 @@ class Share(Generic[T]):
         """
         self._decode, self._where = decode, where
         if callable(decode) or decode == "bytes" or self.rows == 0:
-            return self.decode(decode, where)  # what somebody's own function makes is joined only when asked for
+            return self.decode(decode, where)  # what the user's own function makes is joined only when asked for
         joined = getattr(self.slices, "joined", None)
         gap = getattr(self.slices, "gap", 0)
         stacked = stack_rows(joined, gap, len(self.slices), self.rows, decode, where, fields) if joined is not None else {}

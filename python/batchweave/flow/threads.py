@@ -16,7 +16,7 @@ from typing import Any, Callable, Generic, Protocol, Sequence, TypeVar
 
 T = TypeVar("T")
 
-#: How long whoever closes something waits for its threads. A store that hangs for longer is left behind.
+#: How long a close waits for the threads it ends. A store that hangs for longer is left behind.
 JOIN_S = 5.0
 
 
@@ -34,7 +34,7 @@ _pools: weakref.WeakSet[Ends] = weakref.WeakSet()
 
 
 def stop_at_exit(owner: Ends) -> None:
-    """Has its threads ended with the process, if nobody does before."""
+    """Has its threads ended with the process, if no call does before."""
     _owners.add(owner)
 
 
@@ -80,7 +80,7 @@ class Task(Generic[T]):
         try:
             assert self._call is not None
             self.value = self._call()
-        except BaseException as error:  # handed to whoever waits
+        except BaseException as error:  # handed to the caller that waits
             self.error = error
         self._call = None
         self._done.set()
@@ -133,7 +133,7 @@ class Pool:
         self._end()
 
     def drop(self) -> None:
-        """Ends the threads; what is in line is not run. Not where somebody waits for it."""
+        """Ends the threads; what is in line is not run. Not where a caller waits for it."""
         with self._lock:
             self._line.clear()
         self._end()

@@ -1,6 +1,6 @@
 """Tensors in a slice: the safetensors layout (FORMAT.md 13), to numpy and torch without copying, and back.
 
-Nothing here needs numpy or torch until somebody asks for their arrays.
+Nothing here needs numpy or torch until the caller asks for their arrays.
 """
 from __future__ import annotations
 

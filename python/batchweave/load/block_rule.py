@@ -1,4 +1,4 @@
-"""When a block is full, and what it says: pure functions of the samples of a lane, so whoever loads the lane makes the same blocks."""
+"""When a block is full, and what it says: pure functions of the samples of a lane, so every process that loads the lane makes the same blocks."""
 from __future__ import annotations
 
 from typing import Any, NamedTuple

@@ -9,7 +9,7 @@ from .source_log import LaneState
 PATIENCE_S = 3.0
 #: And for so many times its usual time between blocks.
 _USUAL_FACTOR = 3.0
-#: A lane that nobody is seen to wait for is left alone longer.
+#: A lane that no constructor is seen to wait for is left alone longer.
 _UNWANTED_FACTOR = 10.0
 #: Openings without a block that make patience longer, at most: two to this power.
 _DOUBLINGS_MAX = 8

@@ -15,7 +15,7 @@ from .sample_writer import LaneAppender
 from .source import Source
 from .transform_pool import Job, Outcome, TransformPool
 
-#: How often whoever waits for a worker looks whether it is to stop.
+#: How often a loader that waits for a worker looks whether it is to stop.
 _LOOK_S = 0.5
 
 

@@ -28,7 +28,7 @@ from .transform_pool import TransformPool
 _LOG = logging.getLogger("batchweave.load")
 _LOOK_S = 0.5
 _LOOK_MAX_S = 4.0
-#: How often the training log is asked whether anybody still needs samples.
+#: How often the training log is asked whether it still needs samples.
 _TRAINING_LOOK_S = 10.0
 
 
@@ -62,7 +62,7 @@ class _Held:
 
 
 class Loader:
-    """Runs lanes of one source until its log is closed, nobody needs it, or it is told to stop."""
+    """Runs lanes of one source until its log is closed, no training log needs it, or it is told to stop."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Loader:
             self._stopping.wait(min(left, 0.1))
 
     def _is_training_over(self) -> bool:
-        """Nobody needs samples of a training log that is closed."""
+        """A training log that is closed needs no samples."""
         now = time.monotonic()
         if self._training is None or now - self._training_at < _TRAINING_LOOK_S:
             return False
@@ -193,7 +193,7 @@ class Loader:
         return wanted | {(manifest.end - self.log.namespace.log.spec.first_own_step) % self.log.lanes}
 
     def _is_ahead(self, manifest: Manifest) -> bool:
-        """Holders that wait for constructors stand still, and nobody could do better."""
+        """Holders that wait for constructors stand still, and no other process could do better."""
         return manifest.max_lag is not None and measure_lag(manifest, 1).steps + self.log.lanes >= manifest.max_lag
 
     def _take(self, states: list[Any], manifest: Manifest) -> bool:
@@ -204,7 +204,7 @@ class Loader:
                 producer, point = self.log.open(state.lane, state.epoch)
             except BatchWeaveError as error:
                 if is_error(error, "FENCED") or is_error(error, "CLOSED"):
-                    continue  # somebody else was faster
+                    continue  # another process was faster
                 raise
             if not state.is_free:
                 _LOG.warning("Lane %d of source %s stood still: this process goes on with it.", state.lane, self.source.name)

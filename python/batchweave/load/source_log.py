@@ -20,7 +20,7 @@ from .prepared_sample import checked_source_name
 
 #: A source log has one row: a table, and the samples.
 _ROWS, _CHUNKS = 1, 2
-#: How often whoever writes looks for a gap of a lane that has ended.
+#: How often a writer looks for a gap of a lane that has ended.
 _LOOK_S = 1.0
 _ATTEMPTS_MAX = 30
 #: `<block>-<when, ms>-<who>`; words older than that are of the dead.
@@ -34,12 +34,12 @@ class LaneState(NamedTuple):
     """Where a lane stands, at a verified version."""
 
     lane: int
-    #: 0: nobody opened it yet.
+    #: 0: not opened yet.
     epoch: int
     #: The epoch that wrote its last block.
     written_epoch: int
     seq: int
-    #: Nobody holds it: never opened, or left.
+    #: No process holds it: never opened, or left.
     is_free: bool
     #: What its producer's state says, for its resume point.
     state: ProducerState | None
@@ -62,7 +62,7 @@ class SourceLog:
         return self.namespace.uri
 
     def look(self, with_leavings: bool = False) -> tuple[Manifest, list[LaneState]]:
-        """The lanes at the head. `with_leavings`: also those whose holder said that it is gone, before anybody committed it."""
+        """The lanes at the head. `with_leavings`: also those whose holder said that it is gone, before a carrier committed it."""
         log = self.namespace.log
         manifest = log.head.jump()
         ids = [f"lane-{lane}" for lane in range(self.lanes)]
@@ -83,7 +83,7 @@ class SourceLog:
         return manifest, found
 
     def open(self, lane: int, epoch: int | None = None, **settings: Any) -> tuple[Producer, LanePoint]:
-        """Opens a lane's producer. `epoch`: only if nobody opened it since that epoch was seen; else FENCED."""
+        """Opens a lane's producer. `epoch`: only if it was not opened since that epoch was seen; else FENCED."""
         producer = self.namespace.producer(f"lane-{lane}", epoch=epoch, **settings)
         try:
             point = decode_point(producer.resume_point, lane, self.lanes, self.print, f"Lane {lane} of {self.uri}")
@@ -121,7 +121,7 @@ class SourceLog:
     def fill(self, lanes: list[int] | None = None) -> bool:
         """Fills the gaps of lanes that have ended up to what others have written. True if there was one.
 
-        Whoever held such a lane has nothing to write any more, so taking it from them harms nobody.
+        The holder of such a lane has nothing to write any more, so taking it does no harm.
         """
         _, states = self.look()
         reached = self.reached(states)
@@ -146,7 +146,7 @@ class SourceLog:
                     self.namespace.end_log()
                     return True
             except BatchWeaveError as error:
-                # Somebody else came to the same end at the same time.
+                # Another process came to the same end at the same time.
                 if not (is_error(error, "FENCED") or is_error(error, "CLOSED")) and not manifest.waiting:
                     raise
                 rest(random.random() * 0.3 * 2 ** min(attempt, 4))
@@ -181,7 +181,7 @@ class GapWatch:
                 if lane not in self._held() and looks >= 2 + random.random() * 4:
                     self._log.fill([lane])
             except BatchWeaveError:
-                continue  # the next look finds it, or whoever writes learns what is wrong
+                continue  # the next look finds it, or the next write tells what is wrong
 
 
 def open_source_log(uri: str, source: str, lanes: int | None, print: str | None = None, **settings: Any) -> SourceLog:

@@ -71,7 +71,7 @@ def _serve(socket: Connection) -> int:
     try:
         transforms: Iterable[Any] = load_pipeline(place).transforms if place else given()
         chain = list(transforms)
-    except BaseException as error:  # noqa: BLE001: told to whoever waits
+    except BaseException as error:  # noqa: BLE001: told to the loader that waits
         socket.send(("setup", reason_of(error)))
         return SETUP_STATUS
     socket.send(("ready", None))

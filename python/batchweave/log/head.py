@@ -1,4 +1,4 @@
-"""Finding, following and verifying manifests (FORMAT.md 9 and 10). Nobody else reads them.
+"""Finding, following and verifying manifests (FORMAT.md 9 and 10). No other module reads them.
 
 *Verified* means: a look at the boundary, begun after the manifest was read, showed it above. A process never goes back
 behind the newest manifest it verified.
@@ -41,7 +41,7 @@ class BoundaryChain:
     @property
     def kept(self) -> int:
         """Number of the newest marker that is known to survive power loss, which a manifest may name: one that its writer has not synced yet may
-        vanish, and a durable manifest that names it would stop everybody."""
+        vanish, and a durable manifest that names it would stop every reader and writer."""
         return self.n if getattr(self._store, "sync", None) is None else self._kept
 
     def look(self) -> int:

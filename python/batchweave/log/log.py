@@ -227,7 +227,7 @@ class Log:
         fresh: bool = True,
         kind: str = "carrier",
     ) -> Attempt:
-        """One attempt at own batches and, with `intents`, everybody else's. Result: (verdicts of the own, carried)."""
+        """One attempt at own batches and, with `intents`, all other producers'. Result: (verdicts of the own, carried)."""
         wanted = [holder.producer, *(opening.producer for opening in intents.openings)]
 
         def prepare(base: Manifest) -> dict[str, SilentFinding]:

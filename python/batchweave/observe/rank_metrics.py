@@ -8,7 +8,7 @@ from .instruments import Watched, count, is_heard, record, tell_span
 
 
 class Told(Protocol):
-    """What is asked of a consumer whenever somebody looks, so that it moves while the rank waits."""
+    """What is asked of a consumer at every scrape, so that it moves while the rank waits."""
 
     waited: float
 
@@ -25,7 +25,7 @@ _ranks = Watched()
 
 
 def watch(rank: Told) -> bool:
-    """Tells of a rank until it is forgotten; False: nobody would listen."""
+    """Tells of a rank until it is forgotten; False: no provider would listen."""
     if not is_heard():
         return False
     _ranks.counter(

@@ -36,7 +36,7 @@ def flatten_slices(slices: Sequence[Any], rows: int, chunks: int) -> list[memory
 
 
 def unchanging(view: memoryview) -> memoryview:
-    """The same bytes, which nobody can change: of all that has a buffer only `bytes` are so by themselves."""
+    """The same bytes, which no caller can change: of all that has a buffer only `bytes` are so by themselves."""
     return view if type(view.obj) is bytes else memoryview(bytes(view))
 
 

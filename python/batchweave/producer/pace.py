@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 
 class Pace(NamedTuple):
-    """How long everybody waits for what."""
+    """How long followers and carriers wait for what."""
 
-    #: Batches that come faster than this share intents; and those that somebody waits for.
+    #: Batches that come faster than this share intents; and those that a caller waits for.
     announce: float
     urgent_announce: float
     #: How long a carrier has for a published batch before its owner takes over.
     patience: float
     #: How long a follower whose tickets are not awaited lets its oldest batch go unconfirmed.
     confirm: float
-    #: Shortest time between two looks of a follower that somebody waits for.
+    #: Shortest time between two looks of a follower that a caller waits for.
     look: float
     #: The window of a commit, roughly: followers spread over so long for each doubling of their number before they take over.
     window: float

@@ -39,7 +39,7 @@ class Ticket:
     def wait(self, timeout: float | None = None) -> int:
         """The version that showed the batch committed. Raises when it is not known to be: open again to find out.
 
-        Waiting makes the producer look for the batch soon after its commit is expected; one that nobody waits for looks at leisure.
+        Waiting makes the producer look for the batch soon after its commit is expected; one without a waiting caller looks at leisure.
         """
         if not self._is_awaited:
             self._is_awaited = True
@@ -160,7 +160,7 @@ class Producer:
             if self._metrics is not None:
                 self._metrics.accepted(ticket.seq, entry.bytes)
         try:
-            # Only now: what waits for room must not take memory. Without the lock: nobody looks at the slices before the upload begins.
+            # Only now: what waits for room must not take memory. Without the lock: no thread looks at the slices before the upload begins.
             entry.slices = [unchanging(piece) for piece in flat]
         except BaseException as error:
             self._fail(error)  # its seq is taken, and nothing can be put in its place
@@ -220,7 +220,7 @@ class Producer:
         if self._pid != os.getpid():
             return
         self.stop()
-        # Not for uploads: after a flush there are none, and the user's own exception waits for nobody's store.
+        # Not for uploads: after a flush there are none, and the user's own exception waits for no store.
         join_threads([self._thread], time.monotonic() + JOIN_S)
         if self._failure is None and not self._thread.is_alive():
             self._publisher.leave()

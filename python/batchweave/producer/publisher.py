@@ -1,4 +1,4 @@
-"""What brings uploaded batches into the log: one thread that follows a carrier, or carries everybody's batches itself."""
+"""What brings uploaded batches into the log: one thread that follows a carrier, or carries the batches of all itself."""
 from __future__ import annotations
 
 import math
@@ -18,7 +18,7 @@ from .pace import CarrierRhythm, CycleTime, Pace, pace_of, spread
 _LOOK_GROWTH = 1.5
 #: How many times longer a follower waits while it sees a carrier at work.
 _BUSY_PATIENCE = 6
-#: Who is likely to be that many versions behind, at most, reads them one by one; everybody else lists.
+#: A follower that is likely to be that many versions behind, at most, reads them one by one; others list.
 _WALKED_VERSIONS_MAX = 3
 
 

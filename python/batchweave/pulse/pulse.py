@@ -19,7 +19,7 @@ from .machine import machine_id
 #: Of one process, however few there are; between two pulses of the whole fleet.
 _EVERY_MIN_MS = 10_000
 _FLEET_MS = 5_000
-#: Whoever is alone is seen this soon.
+#: A process that is alone is seen this soon.
 _FIRST_MAX_S = 1.0
 #: After failures a process tries less and less often.
 _FAILURE_MAX_S = 300.0
@@ -28,12 +28,12 @@ _PAGES_MAX = 16
 #: Between two pulses of one process that do not wait for their turn, for the same reason; and how many processes of a fleet may at once.
 _HURRY_S = 60.0
 _HURRIES_MAX = 6
-#: Whoever closes down waits no longer than this.
+#: A process that closes down waits no longer than this.
 _STOP_MAX_S = 0.5
 
 
 class Pulse:
-    """A process that leaves pulses, from a thread of its own, until it is stopped. Nothing it meets is anybody else's trouble."""
+    """A process that leaves pulses, from a thread of its own, until it is stopped. Nothing it meets troubles its process."""
 
     def __init__(
         self, store: Store, namespace: str, role: str, name: str, facts: Callable[[], dict[str, Any]], peers: int = 1
@@ -93,7 +93,7 @@ class Pulse:
                 failures = 0
             except Exception as error:  # whatever it is, the trainer has other worries
                 self.failed += 1
-                # Whoever may only read leaves no pulses.
+                # A process that may only read leaves no pulses.
                 pause = None if is_error(error, "STORE_DENIED") else min(_FAILURE_MAX_S, _EVERY_MIN_MS / 1_000 * 2**failures)
                 failures += 1
         if self._last is not None:

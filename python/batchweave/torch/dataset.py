@@ -124,7 +124,7 @@ class StreamingDataset(_Base[T]):
         check_decode(decode)
         self.uri = uri
         self.place: Place = resolve_mesh(mesh, rank, os.environ, process_group(), is_spawned())
-        #: Whether mesh and rank were both given; if not, whoever iterates is asked again.
+        #: Whether mesh and rank were both given; if not, the process that iterates finds them again.
         self._is_placed = hasattr(mesh, "mesh_dim_names") or (mesh is not None and rank is not None)
         self._place_pid = os.getpid()
         assert_name(group, "group")
@@ -191,7 +191,7 @@ class StreamingDataset(_Base[T]):
     def namespace(self) -> Namespace:
         """The namespace, opened when first needed, and anew in every process."""
         if self._namespace is None or self._namespace_pid != os.getpid():
-            # Ranks may be started before whoever creates the namespace.
+            # Ranks may be started before the process that creates the namespace.
             self._namespace = open_namespace(self.uri, wait=self._settings["wait_timeout"], **self._store_settings)
             self._namespace_pid = os.getpid()
             if self._opened_at is None:

@@ -44,7 +44,7 @@ class Written(NamedTuple):
 class RowWriter:
     """Batches rows into the grid. Use it as a context manager: leaving the block writes what is left and waits until all is in the log.
 
-    A writer id stands for one stream of samples. Whoever opens it again gives the same stream, from its beginning (`write`), from a position
+    A writer id stands for one stream of samples. A process that opens it again gives the same stream, from its beginning (`write`), from a position
     (`write(sample, position=...)`, after `writer.position`) or as a source that goes on by itself (`write_all`, `from_jsonl`, ...); what is in
     the log already is not written again. For other samples use another id.
     """
@@ -323,7 +323,7 @@ class RowWriter:
         return self
 
     def __exit__(self, kind: Any, *rest: Any) -> None:
-        # The user's own exception must not write a tail: whoever opens the id again goes on after the last whole batch.
+        # The user's own exception must not write a tail: the process that opens the id again goes on after the last whole batch.
         if kind is None:
             self.close()
             return

@@ -10,7 +10,7 @@ import type { Urgency } from "./urgency.js";
 const lookGrowth = 1.5;
 /** How many times longer a follower waits while it sees a carrier at work. */
 const busyPatience = 6;
-/** Who is likely to be that many versions behind, at most, reads them one by one; everybody else lists. */
+/** A follower that is likely to be that many versions behind, at most, reads them one by one; others list. */
 const walkedVersionsMax = 3;
 
 export class Follower {
@@ -177,7 +177,7 @@ export class Follower {
 
   /**
    * Not carried although there was time for it: there is no carrier, or this batch cannot be carried, and its owner commits. While a producer
-   * does carry, being late is no reason to compete: that would make everybody later.
+   * does carry, being late is no reason to compete: that would make all of them later.
    */
   #mustCommit(oldest: Descriptor, seen: Manifest, nowMs: number, pace: Pace, isAwaited: boolean): boolean {
     const announcedAtMs = this.#announced.get(oldest);

@@ -1,5 +1,5 @@
 /**
- * The pace of cooperative commit, pure: how long everybody waits for what. Every time is a multiple of a round trip of this store, with a floor, below which
+ * The pace of cooperative commit, pure: how long followers and carriers wait for what. Every time is a multiple of a round trip of this store, with a floor, below which
  * a machine's own scheduling decides, and a ceiling: what S3 needs, where requests cost money. docs/design/0003-cooperative-commit.md derives the numbers.
  */
 

@@ -1,9 +1,9 @@
 /**
- * Cooperative commit: one producer at a time carries everybody's batches, without an election.
+ * Cooperative commit: one producer at a time carries the batches of all, without an election.
  *
  * The producer that commits goes on committing (the *carrier*): it knows the head, so its commits rarely conflict. All others (*followers*)
  * publish intents of their batches and look at the log at leisure. A follower whose batch was not carried in time commits itself,
- * carrying everybody, and is the carrier from then on; a carrier that loses to another carrier follows. Nothing depends on who
+ * carrying the batches of all, and is the carrier from then on; a carrier that loses to another carrier follows. Nothing depends on who
  * believes to be the carrier: two of them only conflict. docs/design/0003-cooperative-commit.md derives the numbers.
  */
 import { type Log, publishLeaving } from "../../log/index.js";

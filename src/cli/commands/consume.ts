@@ -24,7 +24,7 @@ async function run(call: Call): Promise<undefined> {
   const limit = args.integer("iterations", { min: 1 }) ?? Number.POSITIVE_INFINITY;
   const waitSeconds = args.number("wait-timeout");
   const waitMs = 1_000 * (waitSeconds ?? 600);
-  // Ranks may be started before whoever creates the namespace.
+  // Ranks may be started before the process that creates the namespace.
   const ns = await open({ waitMs });
   const from = await startFrom(call, ns, checkpoints);
   await using consumer = await ns.consumer({

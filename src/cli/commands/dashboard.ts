@@ -30,7 +30,7 @@ async function run({ args, terminal, stopping, env, metrics }: Call): Promise<un
   );
   try {
     terminal.result({ url: dashboard.url }, () => dashboard.url);
-    terminal.note("Open this address in a browser; everyone who has it can read the log. Ctrl-C ends.");
+    terminal.note("Open this address in a browser; with it, any user can read the log. Ctrl-C ends.");
     await env.sleep(2 ** 31 - 1, signal).catch(() => {});
   } finally {
     await dashboard.close();

@@ -120,7 +120,7 @@ function producersOf({ info, producers, commitAgeMs }: Vitals): Finding[] {
       check: "producers",
       level: "warning",
       what: `${quiet.length} of ${producers.length} have been quiet for more than a minute without having closed: ${names.join(", ")}`,
-      todo: "if they are gone for good nothing need be done in commit order; lanes must be held by somebody",
+      todo: "if they are gone for good nothing need be done in commit order; every lane must be held by a process",
     });
   else found.push({ check: "producers", level: "ok", what: `${producers.length}, all at work or closed` });
   return found;

@@ -226,7 +226,7 @@ async function appendFiles({ stopping }: Call, producer: Producer, batch: FileBa
 export const command: Command = {
   usage: "URI --id ID [--batches N] [--bytes B] [--rate R] [--close]",
   about:
-    "Writes synthetic batches whose bytes follow from the id and a counter, until this id has N batches in the log; without\n--batches until it is stopped. Killed and started again it goes on where the log says it was. With --slices it writes one\nbatch from files instead. Opening an id fences whoever held it.",
+    "Writes synthetic batches whose bytes follow from the id and a counter, until this id has N batches in the log; without\n--batches until it is stopped. Killed and started again it goes on where the log says it was. With --slices it writes one\nbatch from files instead. Opening an id fences its holder.",
   positionals: ["URI"],
   options: {
     id: { value: "ID", help: "Stable producer id; lane-K in lanes order." },

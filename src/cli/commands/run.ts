@@ -166,7 +166,7 @@ function readSettings({ args }: Call, { spec }: Pipeline): RunSettings {
   };
 }
 
-/** Asked for, or what the file is for and nobody said where to write or as whom. */
+/** Asked for, or what the file is for and no option says where to write or as whom. */
 function isRehearsal({ args }: Call, { spec }: Pipeline): boolean {
   const told = ["id", "lanes", "part", "namespace", "batches"].filter((name) => args.text(name) !== undefined);
   if (!args.flag("rehearse")) return spec.rehearsal === true && told.length === 0;

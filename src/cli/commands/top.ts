@@ -1,4 +1,4 @@
-/** `batchweave top`: a log and everybody on it, live. */
+/** `batchweave top`: a log and the processes on it, live. */
 import type { Namespace, Vitals } from "../../index.js";
 import type { Call, Command } from "../command.js";
 import { type Diagnosis, diagnose } from "../diagnosis.js";
@@ -162,7 +162,7 @@ function add(lines: string[], header: readonly string[], rows: readonly (readonl
 export const command: Command = {
   usage: "URI [--interval SECONDS] [--once]",
   about:
-    "Shows a log and everybody on it, live: what holds it up in a sentence, then sources, producers, other processes, ranks and training runs, the\nones in trouble first. What was committed comes from the log itself; sources and ranks from the pulses that processes leave beside it,\nwhich are seconds to minutes old, depending on how many there are. It changes nothing.",
+    "Shows a log and the processes on it, live: what holds it up in a sentence, then sources, producers, other processes, ranks and training runs, the\nones in trouble first. What was committed comes from the log itself; sources and ranks from the pulses that processes leave beside it,\nwhich are seconds to minutes old, depending on how many there are. It changes nothing.",
   positionals: ["URI"],
   options: {
     interval: { value: "SECONDS", help: "Time between two looks (default 1)." },

@@ -3,7 +3,7 @@
  * counter, where each slice must have been seen follows from the rank's place in the mesh, and the two are compared. Pure.
  */
 
-/** One slice that somebody was meant to write. */
+/** One slice that a producer was meant to write. */
 export interface Identity {
   readonly producer: string;
   readonly counter: number;
@@ -33,7 +33,7 @@ export interface Finding {
   readonly duplicated: number;
   /** Slices seen at a place, or batches at a step, where they do not belong. */
   readonly outOfOrder: number;
-  /** Digests that nobody wrote. */
+  /** Digests that no producer wrote. */
   readonly foreign: number;
   /** `producer/counter` of every step. */
   readonly order: readonly string[];

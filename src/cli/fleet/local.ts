@@ -23,7 +23,7 @@ const delayMsMin = 1_000;
 const delayMsMax = 60_000;
 /** A process that ran so long was well: its next failure is its first. */
 const wellMs = 60_000;
-/** A process that has not ended by then is killed: this command itself ends within two seconds of a signal, and leaves nobody behind. */
+/** A process that has not ended by then is killed: this command itself ends within two seconds of a signal, and leaves no process behind. */
 const graceMs = 1_400;
 /** Input or configuration is at fault (docs/errors.md): starting it again would only say so again. */
 const hopelessStatus = 2;

@@ -31,7 +31,7 @@ const smallClass = 16;
 export const hedgedPutBytesMax = 16_777_216;
 /**
  * A second PUT of the same bytes under the same name changes nothing, but costs as much as the first: only what is far beyond all others
- * is repeated. A carrier that waits for a lost PUT keeps everybody waiting, and a lost batch all that its producer uploads after it.
+ * is repeated. A carrier that waits for a lost PUT keeps all followers waiting, and a lost batch all that its producer uploads after it.
  */
 const writeHedging: HedgingSettings = { slack: 2.5, floorMs: 50, extraMax: 0.02 };
 /** Why the slower of two reads is aborted; no caller sees it. */

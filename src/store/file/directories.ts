@@ -20,7 +20,7 @@ interface Known {
   readonly durable: () => Promise<void>;
 }
 
-/** One fsync for everybody who asked before it began; those who ask while it runs share the next one. */
+/** One fsync for all calls that came before it began; those who ask while it runs share the next one. */
 class SharedSync {
   readonly #path: string;
   #running: Promise<void> | undefined;

@@ -11,7 +11,7 @@ const patientCalls = 64;
 /**
  * Removes one after another. Going through Node's thread pool costs more processor time than unlink(2) of a batch itself, and with a reclaimer
  * that time is taken from producers on the same machine: so short calls are made right here, and every two milliseconds one goes through the
- * pool, which lets everybody else have their turn.
+ * pool, which lets all other calls have their turn.
  */
 export class QuietRemoval {
   readonly #monotonic: () => number;

@@ -95,7 +95,7 @@ export class TempFile {
   async drop(): Promise<void> {
     const mustUnlink = !this.#isNamed && !(this.#isInPlace && this.#isReplaced());
     this.#isNamed = true;
-    // Synced by now, or of no use to anybody.
+    // Synced by now, or of no use any more.
     if (this.#fd !== undefined) closeFileNow(this.#fd);
     this.#fd = undefined;
     if (mustUnlink) await unlinkFile(this.path).catch(() => {});

@@ -124,7 +124,7 @@ export class Exchange implements Dispatcher.DispatchHandler {
     if (this.#body?.add(bytes) !== false) return;
     if (this.#status < 300) this.#overflow(this.#request.answerBytesMax);
     else {
-      // The rest of an error's page is of no use to anybody.
+      // The rest of an error's page is of no use.
       this.#settle(undefined);
       this.#controller?.abort(new Error("enough"));
     }
