@@ -39,7 +39,7 @@ def main() -> None:
     namespace = open_namespace(uri)
     number = int(id.split("-")[-1])
     with namespace.producer(id, lag_poll_delay=0.1) as producer:
-        # Where this id was, whoever held it before: trajectories in flight are either in the log or played again.
+        # Where this id was, whichever process held it before: trajectories in flight are either in the log or played again.
         done = producer.resume_point or 0
         for batch in range(done, batches):
             version = int(policy.read_text())

@@ -83,7 +83,7 @@ def train(
 def with_batchweave(args: argparse.Namespace, device: str) -> dict[str, Any]:
     folder = tempfile.mkdtemp(prefix="batchweave-gpu-")
     uri = Path(folder, "ns").as_uri()
-    # Producers stop so many steps ahead of the newest checkpoint: they neither fill the disk nor take cores for what nobody reads yet.
+    # Producers stop so many steps ahead of the newest checkpoint: they neither fill the disk nor take cores for what no rank reads yet.
     create_namespace(uri, rows=args.rows).set_max_lag(8 * args.every)
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path[:2])}
     command = [sys.executable, str(HERE / "produce_tokens.py"), uri]

@@ -84,7 +84,7 @@ export function diagnose(now: Vitals, before: Vitals | undefined, storeAwayMs: n
   };
 }
 
-/** Why nothing is committed, as far as anybody has told. */
+/** Why nothing is committed, as far as pulses tell. */
 function silence({ pulses }: Vitals, sources: readonly SourceSigns[]): string {
   const [worst] = sources;
   if (worst && worst.waitShare >= stalledShareMin) return `batches wait for source ${worst.source}`;
@@ -93,14 +93,14 @@ function silence({ pulses }: Vitals, sources: readonly SourceSigns[]): string {
     : "is a producer running?";
 }
 
-/** Who died just now, where it can be seen; and whose lanes somebody had to take. */
+/** Who died just now, where it can be seen; and whose lanes another process had to take. */
 function died({ pulses, atMs }: Vitals): string[] {
   const found: string[] = [];
   const dead = pulses.filter((one) => one.isDead && !one.isLate).sort((a, b) => b.atMs - a.atMs);
   if (dead.length > 0) {
     const names = dead.slice(0, deadNamedMax).map(({ role, name, pid }) => `${role} ${name} (process ${pid})`);
     const more = dead.length > names.length ? ` and ${dead.length - names.length} more` : "";
-    found.push(`${names.join(", ")}${more} died without closing: start again what nobody took over`);
+    found.push(`${names.join(", ")}${more} died without closing: start again what no process took over`);
   }
   const taken = pulses
     .filter((one) => isThere(one) && typeof one.facts["tookOver"] === "string")

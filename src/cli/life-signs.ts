@@ -60,7 +60,7 @@ export class LifeSigns implements AsyncDisposable {
 
   #look(waiting: { readonly what: string; readonly ms: number } | undefined): void {
     if (!waiting || waiting.ms < waitMsMin) {
-      // Whoever looks would take the wait for one that lasts.
+      // A viewer would take the wait for one that lasts.
       if (this.#told !== undefined && this.#told !== waiting?.what) {
         this.#told = undefined;
         this.#pulse?.hurry("end");

@@ -19,7 +19,7 @@ import { machineId } from "./machine.js";
 /** What a process does for the log. */
 export type PulseRole = "producer" | "loader" | "constructor" | "rank" | "reclaimer";
 
-/** Why a pulse does not wait for its turn: a wait has begun, has ended, a lane was taken from somebody who stood still. */
+/** Why a pulse does not wait for its turn: a wait has begun, has ended, a lane was taken from a holder that stood still. */
 export type PulseNews = "wait" | "end" | "takeover";
 
 /** Settings of {@link startPulse}. */

@@ -227,7 +227,7 @@ describe("the sentence", () => {
     });
     const found = diagnose(look({ pulses: [dead, heir] }), undefined, 0);
     expect([found.sentence, ...found.warnings]).toEqual([
-      "loader loader-0 (process 77) died without closing: start again what nobody took over",
+      "loader loader-0 (process 77) died without closing: start again what no process took over",
       expect.stringMatching(
         /^the holder of lane 3 of training stood still .* constructor constructor-0 took it over 1\.0 s ago$/,
       ),

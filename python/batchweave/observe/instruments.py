@@ -21,7 +21,7 @@ _lock = threading.Lock()
 
 
 def is_heard() -> bool:
-    """Whether anybody could listen."""
+    """Whether a provider could listen."""
     return _metrics is not None
 
 
@@ -47,7 +47,7 @@ def record(name: str, text: str, seconds: float, labels: Labels) -> None:
 
 
 class Watched:
-    """Owners that are asked whenever somebody looks, so that a value moves while they wait. Each has `labels`, and goes with its last reference."""
+    """Owners that are asked at every scrape, so that a value moves while they wait. Each has `labels`, and goes with its last reference."""
 
     def __init__(self) -> None:
         self._owners: "weakref.WeakSet[Any]" = weakref.WeakSet()

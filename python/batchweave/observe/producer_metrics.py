@@ -56,5 +56,5 @@ class ProducerMetrics:
 
 
 def producer_metrics(namespace: str, producer: str, lane: int | None = None) -> ProducerMetrics | None:
-    """None: nobody would listen."""
+    """None: no provider would listen."""
     return ProducerMetrics(namespace, producer, lane) if is_heard() else None

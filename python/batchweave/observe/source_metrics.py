@@ -1,4 +1,4 @@
-"""What a source costs its loader, as figures that are read when somebody looks. Twin of src/plan/load/source-metrics.ts."""
+"""What a source costs its loader, as figures that are read at each scrape. Twin of src/plan/load/source-metrics.ts."""
 from __future__ import annotations
 
 from typing import Protocol

@@ -122,5 +122,5 @@ def _size(body: "Body") -> int:
 
 
 def metered(store: "Store") -> "Store":
-    """`store` itself where nobody would listen."""
+    """`store` itself where no provider would listen."""
     return MeteredStore(store) if is_heard() else store

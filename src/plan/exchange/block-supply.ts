@@ -210,7 +210,7 @@ export class BlockSupply implements SampleSupply {
     return values;
   }
 
-  /** Whoever wrote it may not have looked as closely as our loaders do. */
+  /** Its writer may not have looked as closely as our loaders do. */
   #checked(value: PreparedSample, { id, tokens }: SampleEntry, where: string): PreparedSample {
     const { source, vocabSize } = this.#parts;
     const found = asPrepared(value, { source, id, vocabSize });

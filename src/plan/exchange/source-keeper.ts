@@ -148,7 +148,7 @@ export class SourceKeeper {
     return positions.map((position) => (position as BlockPosition | undefined)?.[0] ?? lane);
   }
 
-  /** The lowest block of each source that somebody who goes on from a mark needs; undefined when that is not known of all of them. */
+  /** The lowest block of each source that a constructor which goes on from a mark needs; undefined when that is not known of all of them. */
   async #floor(marks: readonly number[], trim: number, signal: AbortSignal): Promise<Blocks | undefined> {
     for (const mark of this.#floors.keys()) if (!marks.includes(mark)) this.#floors.delete(mark);
     // No checkpoint: everything that the log has may be gone on from.
@@ -222,7 +222,7 @@ export class SourceKeeper {
       try {
         return await ns.checkpoint(`${id}-${block}-${nonce}`, makeCursor(ns.uuid, row, 0), options);
       } catch (error) {
-        // Somebody who kept before us, or beside us, has seen later checkpoints: what it released is not ours to keep.
+        // A keeper before us, or beside us, has seen later checkpoints: what it released is not ours to keep.
         if (!isBatchWeaveError(error, "RECLAIMED")) throw error;
         return undefined;
       }

@@ -1,5 +1,5 @@
 /**
- * One lane of a source: makes its blocks, one after another. A block is a function of the source, the seed, the lane and the block before it, whoever makes
+ * One lane of a source: makes its blocks, one after another. A block is a function of the source, the seed, the lane and the block before it, whichever process makes
  * it. Its resume point is the place in the source behind its last sample.
  */
 import { BatchWeaveError, type BlockSample, encodeSampleBlock, sampleBlockType } from "../../index.js";

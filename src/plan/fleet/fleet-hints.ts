@@ -1,6 +1,6 @@
 /**
- * What processes of a fleet tell each other: which block somebody waits for, and how many lanes each holds. Empty objects whose names say it all; one LIST
- * shows them. Nothing depends on a hint: it may be lost, late, or deleted by anybody at any time.
+ * What processes of a fleet tell each other: which block a constructor waits for, and how many lanes each holds. Empty objects whose names say it all; one LIST
+ * shows them. Nothing depends on a hint: it may be lost, late, or deleted by any process at any time.
  */
 import { type Env, isBatchWeaveError, type ObjectStore } from "../../index.js";
 
@@ -8,17 +8,17 @@ const prefix = "hint/";
 /** A block is wanted again after so long; of one source so often at most. */
 const againMs = 5_000;
 const gapMs = 500;
-/** How long somebody has waited who says so. */
+/** How long a constructor has waited that says so. */
 const waitedMs = 500;
 /** Between two words of one process about its lanes, more where they are many; and when their number has changed. */
 const tellMsMin = 10_000;
 const tellMsEach = 100;
 const changedMsMin = 2_000;
-/** Words older than that are of the dead, and removed by whoever reads them; clocks may be wrong by as much. */
+/** Words older than that are of the dead, and removed by their readers; clocks may be wrong by as much. */
 const staleMs = 300_000;
 const removedMax = 100;
 
-/** A block that somebody waits for. */
+/** A block that a constructor waits for. */
 interface Wanted {
   readonly source: string;
   readonly block: number;
@@ -100,7 +100,7 @@ export class FleetHints {
     }));
   }
 
-  /** Whether somebody who holds so many lanes holds clearly more than others. */
+  /** Whether a process that holds so many lanes holds clearly more than others. */
   isAboveShare(lanes: number): boolean {
     const others = this.#others;
     if (others.length === 0) return false;

@@ -4,7 +4,7 @@ import { BatchWeaveError, type Env, isBatchWeaveError, type Producer, type Ticke
 import { type LaneBatch, type LaneLog, type LaneWriter, laneProducer } from "./lane-log.js";
 import type { Turns } from "./turns.js";
 
-/** A turn that takes longer no longer counts: whoever waits for data of others must not keep those waiting who have theirs. */
+/** A turn that takes longer no longer counts: a lane that waits for data of others must not keep those waiting that have theirs. */
 const turnMsMax = 5_000;
 
 /** Time for what a lane that is given up has on its way. */
@@ -97,7 +97,7 @@ export class HeldLane {
     return this.nextStep >= this.#end + (this.log.aheadMax ?? Number.POSITIVE_INFINITY);
   }
 
-  /** What was accepted is wanted in the log now: whoever commits for others may be dead, which a producer that nobody asks notices late. */
+  /** What was accepted is wanted in the log now: the carrier may be dead, which a producer without a waiting caller notices late. */
   hurry(): void {
     this.#ticket?.committed.catch(() => {});
   }
@@ -140,7 +140,7 @@ export class HeldLane {
     }
   }
 
-  /** What cannot come into the log soon, because its lane is ahead of one that is missing, is made again by whoever goes on. */
+  /** What cannot come into the log soon, because its lane is ahead of one that is missing, is made again by the process that goes on. */
   async #close(): Promise<void> {
     if (this.#stop.signal.aborted) return;
     const [late, done] = [new AbortController(), new AbortController()];
@@ -225,7 +225,7 @@ export class HeldLane {
     // Asked again, an ended lane might leave other traces in its fillers than one that another process goes on with.
     this.#isEnded ||= saysOver(batch.append.resumePoint);
     this.#parts.onBatch(batch, isFiller);
-    // Somebody may have waited for this lane for long, and whoever carried may be gone with its last holder.
+    // A reader may have waited for this lane for long, and the carrier may be gone with its last holder.
     if (isFirst) this.hurry();
   }
 }

@@ -97,7 +97,7 @@ class LaneHolder {
   readonly #stop = new AbortController();
   /** Lanes that were given up, and until when they are left to others. */
   readonly #shy = new Map<string, number>();
-  /** Epochs of lanes that failed in our hands: nobody else holds them. */
+  /** Epochs of lanes that failed in our hands: no other process holds them. */
   readonly #broken = new Map<string, number>();
   readonly #counts = {
     batches: 0,
@@ -252,7 +252,7 @@ class LaneHolder {
     return fitting;
   }
 
-  /** Takes free lanes, a quarter at most: twice as many as the last time, unless somebody else wanted the same. Gives how many it tried. */
+  /** Takes free lanes, a quarter at most: twice as many as the last time, unless another process wanted the same. Gives how many it tried. */
   async #claim(watches: readonly LaneWatch[]): Promise<number> {
     const free = watches.flatMap((watch) =>
       this.#candidates(watch, ({ isFree, epoch }, name) => {
@@ -288,7 +288,7 @@ class LaneHolder {
     return false;
   }
 
-  /** Takes over lanes that stand still although they are wanted: whoever is least busy comes first. Gives how many it tried. */
+  /** Takes over lanes that stand still although they are wanted: the least busy process comes first. Gives how many it tried. */
   async #takeOver(watches: readonly LaneWatch[]): Promise<number> {
     const nowMs = this.#env.monotonic();
     const { shadow = false } = this.#options;
@@ -324,7 +324,7 @@ class LaneHolder {
     return Math.floor(this.#credit);
   }
 
-  /** Opens a lane's producer, if it is still held as it was seen. False: somebody else was faster. */
+  /** Opens a lane's producer, if it is still held as it was seen. False: another process was faster. */
   async #open(watch: LaneWatch, view: LaneView, kind: "taken" | "taken-over"): Promise<boolean> {
     const { log } = watch;
     const { lane, epoch } = view;

@@ -1,4 +1,4 @@
-/** What fleets hold: logs whose lanes move between processes, and whoever makes the batches of one lane. */
+/** What fleets hold: logs whose lanes move between processes, and the writers that make the batches of one lane. */
 import type { AppendOptions, Namespace } from "../../index.js";
 
 /** A log whose lanes processes hold: a source log, or the training log. */
@@ -20,7 +20,7 @@ export interface LaneLog {
   ): Promise<LaneWriter>;
 }
 
-/** Makes the batches of one lane; each is a function of what is in the log and the pipeline, whoever makes it. */
+/** Makes the batches of one lane; each is a function of what is in the log and the pipeline, whichever process makes it. */
 export interface LaneWriter {
   readonly nextSeq: number;
   readonly nextStep: number;
@@ -35,11 +35,11 @@ export interface LaneWriter {
   close(): Promise<void>;
 }
 
-/** A batch that is ready to be appended. The resume point of a lane's last batch says so to everybody: it has `over: 1`. */
+/** A batch that is ready to be appended. The resume point of a lane's last batch says so to every process: it has `over: 1`. */
 export interface LaneBatch {
   readonly slices: readonly Uint8Array[];
   readonly append: Omit<AppendOptions, "signal">;
-  /** For whoever is told of it. */
+  /** For the observer that is told of it. */
   readonly note?: unknown;
 }
 

@@ -5,7 +5,7 @@ import { type LaneLog, laneProducer } from "./lane-log.js";
 /** One lane. */
 export interface LaneView {
   readonly lane: number;
-  /** Of whoever holds it; 0: nobody has; undefined: so long silent that the manifest no longer says. */
+  /** Of its holder; 0: never held; undefined: so long silent that the manifest no longer says. */
   readonly epoch: number | undefined;
   readonly seq: number;
   /** Never opened, or closed by its holder. */

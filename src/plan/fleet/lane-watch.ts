@@ -11,7 +11,7 @@ const alpha = 0.3;
 const usualFactor = 3;
 /** Doublings for openings that led to no batch. */
 const doublingsMax = 10;
-/** Where nobody is known to wait, but the log's next step is missing: so many times longer. */
+/** Where no reader is known to wait, but the log's next step is missing: so many times longer. */
 const unaskedFactor = 3;
 /** A lane so many batches ahead of the first missing step may stand for good reasons. */
 const nearRounds = 2;
@@ -26,7 +26,7 @@ interface Progress {
   sinceMs: number;
   /** When this was seen first. */
   readonly movedAtMs: number;
-  /** We saw it begin; else whoever waits may know better. */
+  /** We saw it begin; else the reader that waits may know better. */
   isSeen: boolean;
   /** Its holder may have stood for another reason than its work. */
   isBlurred: boolean;
@@ -39,7 +39,7 @@ export class LaneWatch {
   readonly log: LaneLog;
   readonly #patienceMs: number;
   readonly #progress = new Map<number, Progress>();
-  /** Lanes that somebody waits for, and since when. */
+  /** Lanes that a reader waits for, and since when. */
   readonly #wanted = new Map<number, { readonly step: number; readonly sinceMs: number }>();
   #view: LogView | undefined;
   /** When the log's end moved last, and the last time that it stood still. */
@@ -109,7 +109,7 @@ export class LaneWatch {
     }
   }
 
-  /** Somebody has waited for a step since `sinceMs`. */
+  /** A reader has waited for a step since `sinceMs`. */
   want(step: number, sinceMs: number): void {
     const { ns, lanes } = this.log;
     const lane = (step - ns.firstOwnStep) % lanes;
@@ -119,17 +119,17 @@ export class LaneWatch {
     this.#wanted.set(lane, { step, sinceMs: Math.min(sinceMs, known?.sinceMs ?? sinceMs) });
   }
 
-  /** Time until a step is needed, as readers have gone so far; below 0 when somebody waits for it. */
+  /** Time until a step is needed, as readers have gone so far; below 0 when a reader waits for it. */
   leftMs(step: number): number {
     const view = this.#view;
     if (!view) return 0;
     const wanted = this.#wanted.get((step - this.log.ns.firstOwnStep) % this.log.lanes);
     if (wanted && wanted.step >= step) return wanted.step - step - 1e9;
-    // One step a second, where nobody has read anything yet: the order within a log is what counts.
+    // One step a second, where no reader has read anything yet: the order within a log is what counts.
     return (step - view.readTo) / (this.#rate > 0 ? this.#rate : 0.001);
   }
 
-  /** The same for a lane's next batch, not told from those of other lanes that nobody waits for either. */
+  /** The same for a lane's next batch, not told from those of other lanes that no reader waits for either. */
   roundLeftMs({ lane, nextStep }: LaneView): number {
     const leftMs = this.leftMs(nextStep);
     return leftMs < 0 ? leftMs : Math.min(leftMs, this.leftMs(nextStep - lane));
@@ -146,10 +146,10 @@ export class LaneWatch {
     const nextMax = view.end + (isSuspect ? suspectRounds : 1) * this.log.lanes;
     if (!isHinted && lane.nextStep >= Math.min(this.log.steps, nextMax)) return undefined;
     const isWaitedFor = isHinted || lane.nextStep < view.reached;
-    // Whoever waits has watched for longer than we have, perhaps.
+    // The reader that waits has watched for longer than we have, perhaps.
     const seenMs = isSuspect ? known.movedAtMs : known.sinceMs;
     const sinceMs = wanted && !known.isSeen ? Math.min(seenMs, wanted.sinceMs) : seenMs;
-    // More, the longer its batches take, and twice as much for every opening that led to none: nobody is robbed for ever for being slow.
+    // More, the longer its batches take, and twice as much for every opening that led to none: no holder is robbed for ever for being slow.
     const ownMs = Math.max(this.#patienceMs, usualFactor * known.usualMs) * 2 ** Math.min(lane.openings, doublingsMax);
     return { standsMs: nowMs - sinceMs, patienceMs: ownMs * (isWaitedFor ? 1 : unaskedFactor) };
   }

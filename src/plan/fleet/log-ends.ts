@@ -1,6 +1,6 @@
 /**
- * The end of a log, by whoever comes. A lane that has ended says so in the resume point of its last batch, so every process can see from the log alone
- * which lanes have ended; its holder, or whoever takes it over, fills its gaps. When all have ended and none has a gap, the log is closed.
+ * The end of a log, by the process that comes last. A lane that has ended says so in the resume point of its last batch, so every process can see from the log alone
+ * which lanes have ended; its holder, or the process that takes it over, fills its gaps. When all have ended and none has a gap, the log is closed.
  */
 import { type Env, isBatchWeaveError } from "../../index.js";
 import type { HeldLane } from "./held-lane.js";
@@ -47,7 +47,7 @@ export class LogEnds {
       await log.ns.endLog({ signal });
       return true;
     } catch (error) {
-      // Somebody wrote meanwhile, above a step that is missing now.
+      // Another process wrote meanwhile, above a step that is missing now.
       if (!isBatchWeaveError(error, "INVALID_ARGUMENT")) throw error;
       return false;
     }

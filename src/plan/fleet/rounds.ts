@@ -2,7 +2,7 @@
 import type { Env } from "../../index.js";
 import type { LaneWatch } from "./lane-watch.js";
 
-/** Looks in a round at most: at logs that somebody waits for or that may have ended, at logs we hold lanes of, and at others. */
+/** Looks in a round at most: at logs that a reader waits for or that may have ended, at logs we hold lanes of, and at others. */
 const urgentMax = 8;
 const heldMax = 1;
 const othersMin = 1;

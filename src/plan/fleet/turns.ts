@@ -15,7 +15,7 @@ export class Turns {
     this.#max = max;
   }
 
-  /** Whether nobody could begin at once. */
+  /** Whether no lane could begin at once. */
   get isFull(): boolean {
     return this.#busy >= this.#max;
   }

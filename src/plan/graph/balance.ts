@@ -272,7 +272,7 @@ function spread(
   return assignment.map((bin) => names[bin] as number);
 }
 
-/** What a method returned is checked before anybody builds a batch of it: a custom one may be wrong. */
+/** What a method returned is checked before a batch is built of it: a custom one may be wrong. */
 function assertBalanced(problem: BalanceProblem, assignment: Int32Array, bins: number): void {
   for (let i = 0; i < assignment.length; i++) {
     const bin = assignment[i] as number;

@@ -1,6 +1,6 @@
 /**
  * Bytes that all loaders of a process hold, ready or in the making: one bound for the process, whatever the number of lanes and sources. Half of it belongs
- * to everybody alike, so that idle loaders starve nobody; the other half to whoever comes first. A loader that has nothing may always take one sample.
+ * to all loaders alike, so that idle ones starve no other; the other half to the loader that comes first. A loader that has nothing may always take one sample.
  */
 export class BufferBudget {
   readonly #bytesMax: number;

@@ -197,7 +197,7 @@ export class SourceLoader implements SampleSupply {
     await orAborted(this.#filling ?? this.#fill(signal), signal);
   }
 
-  /** In the background, when half of what is allowed has been used. A failure waits until somebody needs the sample. */
+  /** In the background, when half of what is allowed has been used. A failure waits until the sample is needed. */
   #prefetch(): void {
     const isLow = 2 * this.#slots.length < this.#ahead && this.#hasRoom();
     if (isLow && !this.#filling && !this.#sourceEnded && !this.#failure) void this.#fill(undefined);

@@ -1,4 +1,4 @@
-/** What sources cost, as metrics that are read when somebody looks. */
+/** What sources cost, as metrics that are read at each scrape. */
 import type { Labels, Metrics } from "../../index.js";
 import type { SourceFigures } from "./source-figures.js";
 

@@ -38,7 +38,7 @@ export interface Tokenizer {
 
 const opened = new Map<string, Tokenizer>();
 
-/** Loads a tokenizer, for whoever wants to look at tokens; pipelines use {@link tokenize}. */
+/** Loads a tokenizer, for viewers of tokens; pipelines use {@link tokenize}. */
 export async function openTokenizer(choice: TokenizerChoice): Promise<Tokenizer> {
   if (choice.kind === "bytes")
     return {
@@ -118,7 +118,7 @@ function tokenizeWith(
   if (typeof text !== "string") throw new TypeError(`the field ${field} is not text`);
   const ids = tokenizer.encode(text);
   const [before, after] = [begin === undefined ? [] : [begin], end === undefined ? [] : [end]];
-  // A plain list: an Int32Array would wrap an id that is too large into another token, and nobody would see it.
+  // A plain list: an Int32Array would wrap an id that is too large into another token, without a sign of it.
   const tokens = [...before, ...Array.from(ids), ...after];
   const { [field]: _, ...rest } = value;
   return { ...rest, tokens: tokens.every((id) => id === (id | 0)) ? Int32Array.from(tokens) : tokens };

@@ -220,7 +220,7 @@ export class TransformPool implements AsyncDisposable {
     if (this.#closed) return;
     const hasBegun = portion !== undefined && Atomics.load(thread.progress, 1) !== thread.seen.begun;
     if (!hasBegun && thread.done > 0) {
-      // Something that an earlier transform started and did not wait for: its sample is through, and nobody's else is to blame.
+      // Something that an earlier transform started and did not wait for: its sample is through, and no other is to blame.
       warnOfStray(reason);
       if (portion) this.#queue.release(portion, { again: portion.indices });
     } else if (portion && !hasBegun) {

@@ -6,7 +6,7 @@
 import type { Transform } from "./transform.js";
 import type { ChainInput, ChainOutput } from "./transform-chain.js";
 
-/** A group of samples that somebody waits for. */
+/** A group of samples that a loader waits for. */
 export interface TransformTask {
   readonly chain: readonly Transform[];
   readonly inputs: readonly ChainInput[];

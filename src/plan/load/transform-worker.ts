@@ -1,4 +1,4 @@
-/** A worker thread of the transform pool. Says in shared memory which sample it is at, so that whoever watches knows what hangs. */
+/** A worker thread of the transform pool. Says in shared memory which sample it is at, so that the pool knows what hangs. */
 import { parentPort, workerData } from "node:worker_threads";
 import { loadTransform, type Transform } from "./transform.js";
 import { type ChainInput, type ChainOutput, runChain } from "./transform-chain.js";

@@ -88,7 +88,7 @@ async function registerTypeScript(): Promise<void> {
 /** Imports a module by URL; TypeScript through tsx, the one loader that is named for it. */
 export async function importModule(module: string): Promise<Record<string, unknown>> {
   if (/\.[cm]?tsx?$/.test(module)) {
-    // Registered for the whole process, not for one import: a pipeline must see the same classes as whoever runs it.
+    // Registered for the whole process, not for one import: a pipeline must see the same classes as the program that runs it.
     typescript ??= registerTypeScript();
     await typescript;
   }

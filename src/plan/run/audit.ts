@@ -1,6 +1,6 @@
 /**
  * Audit of a pipeline's log: reads back the samples of every batch, walks the sources again, and compares. Lost: a sample that its lane has passed and
- * no batch holds. Repeated: one that is held more often than its source gives it, whoever put it there.
+ * no batch holds. Repeated: one that is held more often than its source gives it, whichever producer put it there.
  */
 import { type Env, type LineageSample, type Namespace, openNamespace, systemEnv } from "../../index.js";
 import { BlockWalk } from "../exchange/block-walk.js";
@@ -97,7 +97,7 @@ function addUp(balances: readonly SampleBalance[]): SampleBalance {
   };
 }
 
-/** What the resume points of a log's batches say about its lanes. Each lane counts once, whoever wrote for it: what came in beside that is too much. */
+/** What the resume points of a log's batches say about its lanes. Each lane counts once, whichever process wrote for it: what came in beside that is too much. */
 class LaneMarks {
   readonly byLane = new Map<number, LaneMark[]>();
   /** Sources whose samples are in the log and which are not, or not as they were, the pipeline's. */

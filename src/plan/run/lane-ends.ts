@@ -1,7 +1,7 @@
 /**
  * The end of a finite log. A lane that has no sample left says so in the resume point of its last batch, so every process can see from the log which
- * lanes have ended, and whoever comes last closes it. Lanes end at different steps: empty batches fill the gaps, so that every batch can be reached;
- * whoever finds a gap of a lane that has ended fills it, whoever held that lane.
+ * lanes have ended, and the process that comes last closes it. Lanes end at different steps: empty batches fill the gaps, so that every batch can be reached;
+ * a process that finds a gap of a lane that has ended fills it, also of a lane it did not hold.
  */
 import { type Env, isBatchWeaveError, type Namespace, type ProducerOptions } from "../../index.js";
 import { inheritedPoints, type LaneLayout, laneId, openLanes, type RunningLane, startOf } from "./lane-layout.js";
@@ -10,10 +10,10 @@ import { decodeLaneState, isLanePoint, nextStepOf } from "./lane-state.js";
 
 /** How often a process that writes looks for a gap that holds the log up. */
 const lookDelayMs = 1_000;
-/** Looks at the same gap before a lane that somebody else held is filled by us; processes begin one after another, so that they do not fence each other. */
+/** Looks at the same gap before a lane that another process held is filled by us; processes begin one after another, so that they do not fence each other. */
 const looksMin = 3;
 const turnsMax = 8;
-/** Whoever comes to the end gives those before it so long to close the log, and tries so often when another was faster. */
+/** A process that comes to the end gives those before it so long to close the log, and tries so often when another was faster. */
 const turnMs = 300;
 const attemptsMax = 30;
 
@@ -128,7 +128,7 @@ export class LaneEnds {
         }
         return { closed: true, end: (await this.#ns.endLog({ signal: this.#signal })).end };
       } catch (error) {
-        // Somebody else came to the same end at the same time.
+        // Another process came to the same end at the same time.
         if (attempt >= attemptsMax) throw error;
         onlyLost(error);
       }
@@ -184,7 +184,7 @@ export class LaneEnds {
     }
   }
 
-  /** Takes over lanes that have ended: whoever held them has nothing to write any more. */
+  /** Takes over lanes that have ended: their holders have nothing to write any more. */
   async #fillForeign(lanes: readonly number[], reached: number): Promise<void> {
     const opened = await openLanes(
       this.#ns,

@@ -1,7 +1,7 @@
 /**
  * How the sources of a log are divided, and where each lane goes on. Lanes order: lane k is the producer `lane-<k>`. Commit order: part k is
- * `part-<k>`, and how many parts there are is fixed with the namespace. So whoever takes a lane or a part that somebody holds fences the holder, and
- * nobody can divide the sources in another way: no sample comes in twice.
+ * `part-<k>`, and how many parts there are is fixed with the namespace. So a process that takes a lane or a part fences its holder, and
+ * no process can divide the sources in another way: no sample comes in twice.
  */
 import { BatchWeaveError, type Namespace, type Producer, type ProducerOptions } from "../../index.js";
 import { type LaneParts, LanePlanner, type LaneStart } from "./lane-planner.js";
@@ -158,7 +158,7 @@ export async function inheritedPoints(
 
 /**
  * Other lanes must be those of the same pipeline: two processes that see other shards would take samples twice. What was written before the
- * fork may be another's. Said before anybody is fenced.
+ * fork may be another's. Said before any producer is fenced.
  */
 export async function assertNeighbours(
   ns: Namespace,

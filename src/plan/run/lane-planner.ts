@@ -168,12 +168,12 @@ export class LanePlanner {
     const { kept, start, faults } = await finishSamples(this.#parts, loaded, bins.assignment, options.signal);
     if (kept.length === 0 && !options.isFiller) throw emptyBatch(step, faults);
     this.#owed = { at: this.#selector.owedAt, owed: this.#selector.owed };
-    // Said with the last batch, so that everybody knows from the log alone which lanes have ended.
+    // Said with the last batch, so that every process knows from the log alone which lanes have ended.
     this.#isOver ||= await this.#isOverAt(step + this.#lanes, options.signal);
     return this.#build(step, kept, start, [...selection.faults, ...faults], selection.decided);
   }
 
-  /** An empty batch behind a lane's end. It says the same whether or not the lane was asked for a batch before, and whoever makes it. */
+  /** An empty batch behind a lane's end. It says the same whether or not the lane was asked for a batch before, and whichever process makes it. */
   #filler(step: number): PlannedBatch {
     return this.#build(step, [], new Int32Array(0), [], undefined);
   }

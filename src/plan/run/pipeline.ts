@@ -37,7 +37,7 @@ type BatchSize =
 export interface PipelineNamespace {
   readonly uri: string;
   readonly grid: Grid;
-  /** Default "lanes": the log is then the same in every run, whoever crashed. */
+  /** Default "lanes": the log is then the same in every run, whatever crashed. */
   readonly order?: "commit" | "lanes" | undefined;
   /** Default 4. */
   readonly lanes?: number | undefined;

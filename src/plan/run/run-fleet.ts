@@ -183,7 +183,7 @@ async function assertRule(
   );
 }
 
-/** Aborts when the training log is closed: nobody needs another block. */
+/** Aborts when the training log is closed: no constructor needs another block. */
 async function watchTraining(
   uri: string,
   options: NamespaceOptions,

@@ -116,7 +116,7 @@ export async function runPipeline(
   );
   const watching = new AbortController();
   const watched = ends.watch(lanes, env, watching.signal).catch((error: unknown) => {
-    // Gaps are filled at the end too; an ended lane that somebody else took over is in good hands.
+    // Gaps are filled at the end too; an ended lane that another process took over is in good hands.
     if (!watching.signal.aborted && !options.signal?.aborted) onlyLost(error);
   });
   try {
@@ -140,7 +140,7 @@ export async function runPipeline(
   return result(closed, end);
 }
 
-/** Through logs, a process takes what is needed: nobody tells it which lanes. */
+/** Through logs, a process takes what is needed: no option tells it which lanes. */
 function assertWhole({ lanes, part, batchesMax, close }: RunSettings): void {
   const given = Object.entries({ lanes, part, batches: batchesMax, "no-close": close === false ? true : undefined });
   const [first] = given.filter(([, value]) => value !== undefined);
@@ -152,7 +152,7 @@ function assertWhole({ lanes, part, batchesMax, close }: RunSettings): void {
   );
 }
 
-/** A lane that has ended may have been taken over by whoever filled its gaps. */
+/** A lane that has ended may have been taken over by the process that filled its gaps. */
 async function closeLane({ producer, ended }: RunningLane): Promise<void> {
   await producer.close().catch((error: unknown) => {
     if (!ended) throw error;
@@ -160,7 +160,7 @@ async function closeLane({ producer, ended }: RunningLane): Promise<void> {
   });
 }
 
-/** Told to stop: a batch that cannot come into the log (its lane is too far ahead of one that is missing) is made again by whoever goes on. */
+/** Told to stop: a batch that cannot come into the log (its lane is too far ahead of one that is missing) is made again by the process that goes on. */
 async function stop(
   ns: Namespace,
   lanes: readonly RunningLane[],
@@ -188,7 +188,7 @@ async function produce(
   for (let made = 0; made < limits.batchesMax && !options.signal?.aborted; made++) {
     const open = lanes.filter((lane) => !lane.ended && lane.planner.nextStep < limits.steps);
     if (open.length === 0) return;
-    // The lane that everybody else waits for comes first.
+    // The lane that all others wait for comes first.
     const lane = open.reduce((a, b) => (b.planner.nextStep < a.planner.nextStep ? b : a));
     try {
       const batch = await lane.planner.next({ signal: options.signal });
@@ -212,6 +212,6 @@ async function append(
     signal: options.signal,
   });
   report.add({ step: batch.step, notes: batch.notes, samples: batch.plans.backbone.samples, faults: batch.faults });
-  // Not its ticket: whoever asks for that makes the producer look after every commit, which is too dear for a display.
+  // Not its ticket: asking for that makes the producer look after every commit, which is too dear for a display.
   options.onBatch?.(batch, producer.pendingBatches);
 }

@@ -1,5 +1,5 @@
 /**
- * Checks what a pipeline's file says. Nobody type-checks such a file when it is run (tsx only strips types), so a slip would otherwise be an
+ * Checks what a pipeline's file says. Such a file is not type-checked when it is run (tsx only strips types), so a slip would otherwise be an
  * option that silently does nothing. Every refusal names the place and what would be right. Pure.
  */
 import { BatchWeaveError } from "../../index.js";

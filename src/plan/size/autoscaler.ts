@@ -16,11 +16,11 @@ export interface FleetLook {
   readonly constructors: number;
   /** Steps in the training log. */
   readonly step: number;
-  /** Shares of the sources in the newest batches, in the order of the plan; undefined where nobody can tell. */
+  /** Shares of the sources in the newest batches, in the order of the plan; undefined where it is not known. */
   readonly shares?: readonly number[] | undefined;
   /** Steps that the blocks which are ready would feed, by source; undefined: it has no log, its log is full, or nothing is asked of it. */
   readonly leads?: readonly (number | undefined)[] | undefined;
-  /** Steps that are in the training log and not yet trained on; undefined where nobody can tell. */
+  /** Steps that are in the training log and not yet trained on; undefined where it is not known. */
   readonly trainingLead?: number | undefined;
 }
 

@@ -3,7 +3,7 @@
  * many fit better. Costs are compared by ratio: a source of 1 ms differs from one of 2 ms as one of 10 does from one of 20. Pure.
  */
 
-/** Clusters where nobody says: the paper's optimum for its 306 sources. */
+/** Clusters where no option says: the paper's optimum for its 306 sources. */
 export const clustersDefault = 4;
 
 /** Sources of about the same cost. */

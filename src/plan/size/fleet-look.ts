@@ -18,7 +18,7 @@ interface FleetLogs {
   readonly sources: readonly (Namespace | undefined)[];
 }
 
-/** Numbers that whoever runs the processes knows better than the hints beside the log. */
+/** Numbers that the scheduler of the processes knows better than the hints beside the log. */
 interface KnownProcesses {
   readonly loaders?: number | undefined;
   readonly constructors?: number | undefined;
@@ -103,9 +103,9 @@ export async function lookAtFleet(
 /** A log that is as full as this share of its bound asks for nothing. */
 const fullShare = 0.75;
 
-/** Steps that the blocks of a source log feed which nobody has taken. */
+/** Steps that the blocks of a source log feed which no constructor has taken. */
 function leadOf(info: NamespaceInfo | undefined, blocksPerStep: number): number | undefined {
-  // A log that has ended cannot get any more, and nobody waits for it.
+  // A log that has ended cannot get any more, and no constructor waits for it.
   if (!info || info.closed || blocksPerStep === 0) return undefined;
   const newest = new Map<string, number>();
   for (const { group, step } of info.checkpoints) newest.set(group, Math.max(newest.get(group) ?? 0, step));

@@ -10,7 +10,7 @@ export interface DemandPhase {
   readonly shares: readonly number[];
 }
 
-/** Steps beyond which nobody looks for a phase. */
+/** Steps beyond which no phase is looked for. */
 const stepsMax = 2 ** 40;
 
 /** Shares of `names` at a step. Weights that a callback will decide are unknown: `otherwise` stands for them. */

@@ -1,6 +1,6 @@
 /**
  * What a source costs, measured by really reading some of it and running its transforms: time and memory of a sample, bytes and requests. Bounded in samples
- * and in time, one source at a time, so that the figures are those of a thread that nobody disturbs.
+ * and in time, one source at a time, so that the figures are those of a thread without neighbours.
  */
 import { BatchWeaveError, type Env } from "../../index.js";
 import { stopForSetup } from "../load/fault.js";

@@ -1,4 +1,4 @@
-/** Sources that nobody here reads: processes of another kind fill their logs, and constructors take samples from there. */
+/** Sources that no process of this pipeline reads: processes of another kind fill their logs, and constructors take samples from there. */
 import { BatchWeaveError } from "../../index.js";
 import { hash32 } from "../mix/random.js";
 import type { ShardFormat } from "./shard-reader.js";

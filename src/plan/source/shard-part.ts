@@ -19,7 +19,7 @@ export interface ShardPart {
 /** A shard without a size (an iterable) counts as so many bytes. */
 export const nominalBytes = 1_048_576;
 
-/** An end moves to the end of a shard or a group when that changes nobody's part by more than this share. */
+/** An end moves to the end of a shard or a group when that changes no lane's part by more than this share. */
 const slackShare = 1 / 8;
 
 /** The parts of lane `lane` of `lanes` in one epoch. `order`: the shards in the order of the epoch; `sizes`: by shard. */

@@ -16,7 +16,7 @@ export interface ShardPoolSettings {
   readonly windowBytesMax?: number | undefined;
 }
 
-/** Bytes of windows and row groups a process keeps, where nobody says. */
+/** Bytes of windows and row groups a process keeps, where no option says. */
 export const poolBytesDefault = 268_435_456;
 
 interface OpenShard {
@@ -92,7 +92,7 @@ export class ShardPool implements AsyncDisposable {
     }
   }
 
-  /** Whoever has used up a window that nobody else reads says so: memory is for what is still needed. */
+  /** A reader that has used up a window which no other reads says so: memory is for what is still needed. */
   release(source: ResolvedSource, part: ShardPart, place: ShardPlace | undefined): void {
     const key = windowKey(source, part, place);
     const held = this.#windows.get(key);

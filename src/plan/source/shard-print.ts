@@ -14,7 +14,7 @@ const sampledShardsMax = 16;
 const sampledBytes = 4_096;
 const lookupsInFlightMax = 32;
 
-/** Size of a file that is not there: whether that is a fault is for whoever reads it. */
+/** Size of a file that is not there: whether that is a fault is for its reader to say. */
 const missingSize = -1;
 
 /** Size of every shard (undefined: it has none), a digest of what is remembered, and files that are not there. */

@@ -44,7 +44,7 @@ export class SourceCursor {
   #position: SourcePosition;
   #parts: { readonly epoch: number; readonly list: readonly ShardPart[] } | undefined;
   #inWindow: { readonly key: string; readonly order: Uint32Array } | undefined;
-  /** Epochs in a row in which this lane found no sample: when every part of the source was tried, it has none, and nobody loops for ever. */
+  /** Epochs in a row in which this lane found no sample: when every part of the source was tried, it has none, and the cursor does not loop for ever. */
   #dryEpochs = 0;
   #isDry = true;
   #isGone = false;
@@ -82,7 +82,7 @@ export class SourceCursor {
       const { samples, next } = read;
       const isShared = this.#isShared(part);
       if (passed >= samples.length || (isShared && !ownsWindow(part, number))) {
-        // Nobody else reads it.
+        // No other lane reads it.
         if (!isShared) this.#pool.release(this.#source, part, place ?? undefined);
         this.#position = next === undefined ? [epoch, turn + 1, 0, null, 0] : [epoch, turn, number + 1, next, 0];
         continue;
@@ -142,7 +142,7 @@ export class SourceCursor {
         return await this.#pool.window(this.#source, part, place, signal);
       } catch (error) {
         signal?.throwIfAborted();
-        // A package that is not installed, or a column that does not exist, is nobody's bad shard.
+        // A package that is not installed, or a column that does not exist, is no bad shard.
         if (isBatchWeaveError(error) && error.remedy === "fix") throw error;
         if (attempt < attempts) {
           await this.#env.sleep(delayMs, signal);

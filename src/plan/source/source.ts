@@ -96,7 +96,7 @@ export interface ResolvedSource {
   readonly fingerprint: number;
 }
 
-/** A source as those see it who read it from its log: its shards are nobody's business but its loaders'. */
+/** A source as those see it who read it from its log: its shards are known to its loaders alone. */
 export function loggedSource(name: string, { format, settings }: Source, log: string): ResolvedSource {
   const limits = { samplesMax: 0, bytesMax: 0 };
   return { name, format, shards: [], settings, sizes: [], missing: [], limits, fingerprint: hash32("log", log) };
