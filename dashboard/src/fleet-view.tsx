@@ -94,9 +94,9 @@ export function FleetPage(props: { readonly ns: string; readonly nowMs: number }
           rows={fleet.pulses.map((pulse) => [
             pulse.role,
             pulse.name,
-            <span class={pulse.isLate ? "bad" : ""}>
+            <span class={pulse.isLate || pulse.isDead ? "bad" : ""}>
               {show.ago(pulse.atMs, props.nowMs)}
-              {pulse.isLate ? ", late" : ""}
+              {pulse.isDead ? ", died" : pulse.isLate ? ", late" : ""}
             </span>,
             pulse.host ?? "",
             pulse.startedMs === undefined ? "" : show.duration(props.nowMs - pulse.startedMs),

@@ -19,6 +19,16 @@ const familyMax = 64;
 const overviewMs = 5_000;
 const familyMs = 5_000;
 
+/** Whether a URI names something below a place, without a way out of it. A link to it may be the first thing that is opened. */
+function isBelow(root: string, uri: string): boolean {
+  const place = `${root.replace(/\/+$/, "")}/`;
+  if (!uri.startsWith(place) || /[?#\\]/.test(uri)) return false;
+  return uri
+    .slice(place.length)
+    .split("/")
+    .every((part) => /^(?!(\.|%2e){1,2}$)[^%]*(%(?!2f|5c|00)[0-9a-f]{2}[^%]*)*$/i.test(part) && part !== "");
+}
+
 /** The namespaces of one place. */
 export class Catalog {
   readonly #root: string;
@@ -27,7 +37,7 @@ export class Catalog {
   readonly #tokenizerName: string | undefined;
   readonly #cache: ViewCache;
   readonly #open = new Map<string, LogViews>();
-  /** Addresses that a listing or a log named. No other is ever opened, whatever a page asks for. */
+  /** Addresses that a listing or a log named. Besides them only what lies below the place is opened, whatever a page asks for. */
   readonly #known: Set<string>;
 
   constructor(root: string, access: Access, settings: ViewSettings, tokenizerName: string | undefined) {
@@ -43,7 +53,7 @@ export class Catalog {
   async views(uri: string, signal: AbortSignal): Promise<LogViews> {
     const known = this.#open.get(uri);
     if (known) return known;
-    if (!this.#known.has(uri)) {
+    if (!this.#known.has(uri) && !isBelow(this.#root, uri)) {
       const message = `${uri} is not at or below ${this.#root}, nor of the family of a namespace there. Open a dashboard for it.`;
       throw new BatchWeaveError("INVALID_ARGUMENT", message, { uri });
     }
@@ -105,7 +115,7 @@ export class Catalog {
         uri,
         name,
         grid: info.grid,
-        order: info.order.kind === "lanes" ? `${info.order.lanes} lanes` : "commit",
+        order: info.order.kind === "lanes" ? `${info.order.lanes} lane${info.order.lanes === 1 ? "" : "s"}` : "commit",
         closed: info.closed,
         steps: info.steps,
         lastCommitMs: info.version === 0 ? undefined : info.lastCommit.timeMs,

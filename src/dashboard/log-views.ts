@@ -81,7 +81,7 @@ export class LogViews {
       uri: info.uri,
       uuid: info.uuid,
       grid: info.grid,
-      order: info.order.kind === "lanes" ? `${info.order.lanes} lanes` : "commit",
+      order: info.order.kind === "lanes" ? `${info.order.lanes} lane${info.order.lanes === 1 ? "" : "s"}` : "commit",
       createdMs: info.createdMs,
       version: info.version,
       closed: info.closed,
@@ -190,9 +190,9 @@ export class LogViews {
     );
     const found = pulses.filter(({ name }) => name.toLowerCase().includes(wanted));
     const roles = new Map<string, { count: number; late: number }>();
-    for (const { role, isLate } of pulses) {
+    for (const { role, isLate, isDead } of pulses) {
       const known = roles.get(role) ?? { count: 0, late: 0 };
-      roles.set(role, { count: known.count + 1, late: known.late + (isLate ? 1 : 0) });
+      roles.set(role, { count: known.count + 1, late: known.late + (isLate || isDead ? 1 : 0) });
     }
     return {
       total: info.producers.length,
@@ -202,14 +202,15 @@ export class LogViews {
       producers,
       // The ones that are late come first: they are what one looks for.
       pulses: [...found]
-        .sort((a, b) => Number(b.isLate) - Number(a.isLate))
+        .sort((a, b) => Number(b.isLate || b.isDead) - Number(a.isLate || a.isDead))
         .slice(0, pulsesMax)
-        .map(({ role, name, atMs, everyMs, isLate, host, startedMs, facts }) => ({
+        .map(({ role, name, atMs, everyMs, isLate, isDead, host, startedMs, facts }) => ({
           role,
           name,
           atMs,
           everyMs,
           isLate,
+          isDead,
           host,
           startedMs,
           facts,

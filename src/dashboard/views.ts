@@ -132,6 +132,8 @@ interface PulseRow {
   readonly atMs: number;
   readonly everyMs: number;
   readonly isLate: boolean;
+  /** It ran on the dashboard's own machine, and is not there any more. */
+  readonly isDead: boolean;
   readonly host: string | undefined;
   readonly startedMs: number | undefined;
   readonly facts: Readonly<Record<string, unknown>>;

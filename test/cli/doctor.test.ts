@@ -52,7 +52,7 @@ test("a lane that nobody holds, a clock that is ahead, and a fork that is gone a
   expect(status).toBe(1);
   expect(found.ok).toBe(false);
   const lanes = found.findings.find(({ check }) => check === "lanes");
-  expect(lanes?.what).toMatch(/2 batches wait for step 0 of lane-0, which no process has ever held/);
+  expect(lanes?.what).toMatch(/step 0 of lane-0 is missing and keeps 2 batches back; no process has ever held/);
   expect(lanes?.todo).toMatch(/start a process that holds lane-0/);
 
   const parent = space.uri("parent");
@@ -76,6 +76,23 @@ test("a lane that nobody holds, a clock that is ahead, and a fork that is gone a
     what: expect.stringMatching(/rank r .* ahead/),
   });
 });
+
+test("a source log is judged by its training log: once that is complete, nobody need hold its lanes", async () => {
+  const training = space.uri("fed");
+  const source = `${training}.sources/text`;
+  await must("create", training, "--rows", "1");
+  await must("create", source, "--rows", "1", "--order", "lanes", "--lanes", "2");
+  await must("produce", source, "--id", "lane-1", "--batches", "2", "--bytes", "10");
+  const open = await doctor(source);
+  expect(open.status).toBe(1);
+  expect(open.found.findings.find(({ check }) => check === "lanes")?.level).toBe("problem");
+  await must("produce", training, "--id", "p", "--batches", "1", "--bytes", "10", "--close");
+  const { status, found } = await doctor(source);
+  expect(status).toBe(0);
+  expect(found.findings.find(({ check }) => check === "log")?.what).toMatch(
+    /the log of source text; .* is complete, and needs no more of it/,
+  );
+}, 60_000);
 
 test("what was meant is said; -h helps everywhere", async () => {
   expect((await run("porduce")).stderr).toMatch(/There is no command "porduce"\. Did you mean produce\?/);

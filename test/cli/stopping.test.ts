@@ -3,7 +3,7 @@
  * Method: every command of the list, as a process of its own, on a store that accepts requests and never answers one; the signal comes with its
  * first request. Verify also on a log whose manifest says that it has 2^53 steps; demo in the middle of its story.
  */
-import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -45,7 +45,12 @@ const lines: Record<string, readonly string[] | ((uri: string) => readonly strin
   inspect: ["--step", "0"],
   preview: ["--step", "0"],
   produce: ["--id", "p", "--batches", "3"],
-  run: (uri) => ["run", writePipeline(uri)],
+  run: (uri) => ["run", writePipeline(uri, "direct")],
+  load: (uri) => ["load", writePipeline(uri)],
+  construct: (uri) => ["construct", writePipeline(uri)],
+  "fleet up": (uri) => ["fleet", "up", writePipeline(uri)],
+  "fleet advice": (uri) => ["fleet", "advice", writePipeline(uri), "--plan", writePlan(), "--watch"],
+  dashboard: [],
   consume: ["--dp", "1", "--rank", "0"],
   close: [],
   delete: ["--yes"],
@@ -60,14 +65,25 @@ const lines: Record<string, readonly string[] | ((uri: string) => readonly strin
   doctor: [],
 };
 
-/** Without a store, or with processes and pages of their own, whose tests stop them. */
-const elsewhere = ["demo", "plan", "completion", "dashboard", "load", "construct"];
+/** These ask no store; demo is below. */
+const elsewhere = ["demo", "plan", "completion", "fleet size", "fleet render"];
 
-function writePipeline(uri: string): string {
-  mkdirSync(space.path("node_modules"));
-  symlinkSync(root, space.path("node_modules", "batchweave"));
-  writeFileSync(space.path("web.jsonl"), `${JSON.stringify({ id: 0, text: "some text" })}\n`.repeat(50));
-  const path = space.path("pipeline.mjs");
+/** Numbers that a sizing would have found. */
+function writePlan(): string {
+  const path = space.path("plan.json");
+  const plan = { kind: "batchweave-fleet-plan", v: 1, sources: { web: { lanes: 1 } } };
+  const sizes = { loaders: { processes: 1, threads: 1 }, constructors: { processes: 1, threads: 1 } };
+  writeFileSync(path, JSON.stringify({ ...plan, ...sizes, phases: [] }));
+  return path;
+}
+
+function writePipeline(uri: string, exchange = "log"): string {
+  if (!existsSync(space.path("node_modules"))) {
+    mkdirSync(space.path("node_modules"));
+    symlinkSync(root, space.path("node_modules", "batchweave"));
+    writeFileSync(space.path("web.jsonl"), `${JSON.stringify({ id: 0, text: "some text" })}\n`.repeat(50));
+  }
+  const path = space.path(`${uri.replace(/\W+/g, "-")}.mjs`);
   writeFileSync(
     path,
     `import { definePipeline, jsonl, tokenize } from "batchweave/plan";
@@ -80,6 +96,7 @@ function writePipeline(uri: string): string {
        batch: { samples: 4 },
        steps: 6,
        workers: { threads: 1 },
+       exchange: "${exchange}",
      });`,
   );
   return path;
@@ -88,14 +105,22 @@ function writePipeline(uri: string): string {
 test("every command has a command line here", () => {
   expect(Object.keys(lines).sort()).toEqual(
     Object.keys(commands)
-      .filter((name) => !elsewhere.includes(name) && !name.startsWith("fleet "))
+      .filter((name) => !elsewhere.includes(name))
       .sort(),
   );
 });
 
+/** A dashboard asks its store when a page asks it. */
+function lookAt(printed: Buffer): void {
+  const url = new URL(printed.toString().trim());
+  const headers = { authorization: `Bearer ${url.hash.replace("#token=", "")}` };
+  fetch(new URL("/api/overview", url), { headers }).catch(() => {});
+}
+
 test.each(Object.keys(lines))("%s ends while its store hangs", async (name) => {
-  const first = new Promise<void>((resolve) => asked.set(`hang-${name}`, resolve));
-  const uri = `s3://hang-${name}/ns`;
+  const bucket = `hang-${name.replace(" ", "-")}`;
+  const first = new Promise<void>((resolve) => asked.set(bucket, resolve));
+  const uri = `s3://${bucket}/ns`;
   const more = lines[name] as (typeof lines)[string];
   const running = start(typeof more === "function" ? more(uri) : [name, uri, ...more], {
     AWS_ENDPOINT_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
@@ -103,6 +128,7 @@ test.each(Object.keys(lines))("%s ends while its store hangs", async (name) => {
     AWS_SECRET_ACCESS_KEY: "b",
     AWS_REGION: "us-east-1",
   });
+  if (name === "dashboard") running.child.stdout?.once("data", lookAt);
   const early = await Promise.race([first, running.ended]);
   expect(early).toBeUndefined();
   const { status, ms } = await stop(running);

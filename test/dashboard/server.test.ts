@@ -98,6 +98,50 @@ test("only namespaces that the place or a log named are opened", async () => {
   expect(opened).toBe(before);
 });
 
+test("a link to a namespace below the place works before anything else was asked, and no link leads out of it", async () => {
+  const place = "memory:place";
+  const asked: string[] = [];
+  const fresh = await serveDashboard(
+    { uri: place, token, page: pathToFileURL(`${folder}/`) },
+    {
+      env: systemEnv,
+      open: async (at, signal) => {
+        asked.push(at);
+        return await openNamespace(uri, { store: watched.store, signal });
+      },
+      list: async function* () {},
+      diagnose: (now, before) => diagnose(now, before, 0),
+    },
+  );
+  try {
+    const ask = async (ns: string): Promise<number> => {
+      const url = `${fresh.url.split("#")[0]}api/log?ns=${encodeURIComponent(ns)}`;
+      return (await fetch(url, { headers: { authorization: `Bearer ${token}` } })).status;
+    };
+    expect(await ask(`${place}/runs/7b`)).toBe(200);
+    expect(await ask(`${place}/with%20space`)).toBe(200);
+    const before = asked.length;
+    for (const way of [
+      "../x",
+      "a/../../x",
+      "a/%2e%2e/x",
+      "a/.%2E/x",
+      "a%2f..%2fx",
+      "a//x",
+      "a\\x",
+      "a?x",
+      "a#x",
+      "%00",
+      "",
+    ])
+      expect([way, await ask(`${place}/${way}`)]).toEqual([way, 400]);
+    expect(await ask(`${place}-other`)).toBe(400);
+    expect(asked.length).toBe(before);
+  } finally {
+    await fresh.close();
+  }
+});
+
 test("bad questions are answered in words", async () => {
   expect((await ask("/api/step?step=-1")).body).toMatch(/step must be a whole number/);
   expect((await ask("/api/step?step=99")).body).toMatch(/Step 99 is not published yet/);

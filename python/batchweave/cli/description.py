@@ -18,20 +18,26 @@ def describe(info: dict[str, Any], about_bytes: int) -> str:
     lines = [
         info["uri"],
         f"  uuid      {info['uuid']}",
-        f"  grid      {grid['rows']} rows x {grid['chunks']} chunks, order {_order(order)}",
-        f"  steps     {steps} ({count} batches, {count * grid['rows']} rows{about}), {'closed' if info['closed'] else 'open'}",
+        f"  grid      {counted(grid['rows'], 'row')} x {counted(grid['chunks'], 'chunk')}, order {_order(order)}",
+        f"  steps     {steps} ({counted(count, 'batch')}, {counted(count * grid['rows'], 'row')}{about}), {'closed' if info['closed'] else 'open'}",
         f"  version   {info['version']}, {committed}",
     ]
     if "maxLag" in info:
-        lines.append(f"  max lag   {info['maxLag']} steps ahead of the newest checkpoint")
+        lines.append(f"  max lag   {counted(info['maxLag'], 'step')} ahead of the newest checkpoint")
     if info["boundary"] > 0 or trim > 0:
         lines.append(f"  reclaim   trim {trim}, boundary {info['boundary']}")
-    lines += [f"  fork of   {o['uri']} ({o['steps']} steps)" for o in info["origins"]]
+    lines += [f"  fork of   {o['uri']} ({counted(o['steps'], 'step')})" for o in info["origins"]]
     lines += [f"  forked    {f['uri']} holds steps {f['from']} to {f['to'] - 1}" for f in info["forks"]]
     if "waiting" in info:
         w = info["waiting"]
-        lines.append(f"  waiting   {w['batches']} batches wait for step {w['missingStep']}, which is {w['lane']}'s: is its producer alive?")
+        lines.append(f"  waiting   {counted(w['batches'], 'batch')} for step {w['missingStep']}, which is {w['lane']}'s: is its producer alive?")
     return "\n".join(lines + _producers(info) + _checkpoints(info))
+
+
+def counted(count: int, one: str) -> str:
+    """`1 lane`, `2 lanes`, `3 batches`."""
+    many = f"{one}es" if one.endswith(("s", "x", "ch", "sh")) else f"{one}s"
+    return f"{count} {one if count == 1 else many}"
 
 
 def format_bytes(count: float) -> str:

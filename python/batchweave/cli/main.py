@@ -18,7 +18,7 @@ from ..errors import BatchWeaveError, invalid
 from ..format.stored_json import dump_json
 from ..lifecycle.checkpoints import DEFAULT_GROUP
 from ..namespace import Namespace, open_namespace
-from .description import describe, format_bytes, format_seconds
+from .description import counted, describe, format_bytes, format_seconds
 from .load import add_load
 from .printable import printable
 from .stopping import Stop, Stopped
@@ -144,7 +144,7 @@ def _consume(args: argparse.Namespace) -> None:
         args.stop.busy = True
         if args.cursor_file:
             _save_cursor(args.cursor_file, cursor)
-        left = f"; {consumer.leftover_rows} rows were too few for one more iteration" if consumer.leftover_rows else ""
+        left = f"; {counted(consumer.leftover_rows, 'row')} too few for one more iteration" if consumer.leftover_rows else ""
         waited = format_seconds(consumer.waited)
         _note(args, f"{seen} iterations, {format_bytes(total)}, waited {waited} for data{left}")
 

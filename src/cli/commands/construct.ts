@@ -5,6 +5,7 @@ import { fleetOptions, handoverText, laneName, readFleetSettings } from "../flee
 import { LifeSigns, processName, sourceFacts, sourceWait } from "../life-signs.js";
 import { plannedPipeline, planOption } from "../planned-pipeline.js";
 import { durabilityOf } from "../run.js";
+import { counted } from "../terminal.js";
 
 async function run(call: Call): Promise<undefined> {
   const { args, terminal, stopping, env, metrics } = call;
@@ -12,7 +13,8 @@ async function run(call: Call): Promise<undefined> {
   const settings = { ...readFleetSettings(args), steps: args.integer("steps", { min: 1 }) };
   const total = settings.steps ?? pipeline.spec.steps;
   let [made, committed, held, step] = [0, 0, 0, 0];
-  const show = (): void => terminal.progress("construct", step, total, `${made} made here, ${held} lanes held`);
+  const show = (): void =>
+    terminal.progress("construct", step, total, `${made} made here, ${counted(held, "lane")} held`);
   await using signs = new LifeSigns(call);
   const result = await runConstructors(pipeline, settings, {
     env,
@@ -46,7 +48,7 @@ async function run(call: Call): Promise<undefined> {
   const { closed, end, wallMs, summary, handovers } = result;
   terminal.result({ uri, batches: made, end, closed, handovers, wallMs: Math.round(wallMs), summary }, () =>
     [
-      `${uri}: ${made} batches made here in ${(wallMs / 1_000).toFixed(1)} s; the log ends at step ${end}${closed ? " and is closed" : ""}`,
+      `${uri}: ${counted(made, "batch")} made here in ${(wallMs / 1_000).toFixed(1)} s; the log ends at step ${end}${closed ? " and is closed" : ""}`,
       ...(made > 0 ? [describeSummary(summary)] : []),
     ]
       .flat()

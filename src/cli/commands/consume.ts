@@ -16,7 +16,7 @@ import {
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
 import { LifeSigns } from "../life-signs.js";
-import { formatBytes, formatMs } from "../terminal.js";
+import { counted, formatBytes, formatMs } from "../terminal.js";
 
 async function run(call: Call): Promise<undefined> {
   const { args, open, stopping, terminal } = call;
@@ -67,7 +67,9 @@ async function run(call: Call): Promise<undefined> {
   });
   const seen = await follow(call, consumer, limit, checkpoints);
   if (checkpoints.cursorFile !== undefined) await saveCursor(checkpoints.cursorFile, consumer.cursor);
-  const leftover = consumer.leftoverRows ? `; ${consumer.leftoverRows} rows were too few for one more iteration` : "";
+  const leftover = consumer.leftoverRows
+    ? `; ${counted(consumer.leftoverRows, "row")} too few for one more iteration`
+    : "";
   const wait = formatMs(1_000 * call.metrics.value("batchweave_data_wait_seconds_total"));
   terminal.note(`${seen.iterations} iterations, ${formatBytes(seen.bytes)}, waited ${wait} for data${leftover}`);
   return undefined;
@@ -99,7 +101,7 @@ async function follow(
 }
 
 function lagText(steps: number): string {
-  return steps === 0 ? "at the end of the log" : `${steps} steps behind`;
+  return steps === 0 ? "at the end of the log" : `${counted(steps, "step")} behind`;
 }
 
 /** sha256 of all bytes of the share, in order. */

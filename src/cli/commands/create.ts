@@ -3,6 +3,7 @@ import { createNamespace, type Namespace } from "../../index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
 import { durabilityOf } from "../run.js";
+import { counted } from "../terminal.js";
 
 /** Order of a namespace as a person writes it. */
 export function orderText(order: Namespace["order"]): string {
@@ -22,7 +23,7 @@ async function run({ args, terminal, metrics, stopping }: Call): Promise<undefin
   );
   terminal.result(
     { uri: ns.uri, uuid: ns.uuid, grid: ns.grid, order: ns.order },
-    `${ns.uri} is ready: ${grid.rows} rows x ${grid.chunks} chunks, order ${orderText(ns.order)}, uuid ${ns.uuid}`,
+    `${ns.uri} is ready: ${counted(grid.rows, "row")} x ${counted(grid.chunks, "chunk")}, order ${orderText(ns.order)}, uuid ${ns.uuid}`,
   );
   return undefined;
 }

@@ -3,6 +3,7 @@ import { createInterface } from "node:readline/promises";
 import { BatchWeaveError, deleteNamespace } from "../../index.js";
 import type { Call, Command } from "../command.js";
 import { durabilityOf } from "../run.js";
+import { counted } from "../terminal.js";
 
 async function confirm({ args, stopping }: Call): Promise<void> {
   if (args.flag("yes")) return;
@@ -33,7 +34,7 @@ async function run(call: Call): Promise<undefined> {
     signal: stopping.signal,
     storeSettings: { durability: durabilityOf(args) },
   });
-  terminal.result({ uri: args.uri, deleted }, `${args.uri} is gone: ${deleted} objects were deleted.`);
+  terminal.result({ uri: args.uri, deleted }, `${args.uri} is gone: ${counted(deleted, "object")} deleted.`);
   return undefined;
 }
 

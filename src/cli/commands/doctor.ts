@@ -1,8 +1,15 @@
 /** `batchweave doctor`: looks a namespace over and says what to do. Changes nothing. */
-import { isBatchWeaveError, type Namespace, openNamespace, type ReclaimReport, type Vitals } from "../../index.js";
+import {
+  isBatchWeaveError,
+  type Namespace,
+  type NamespaceOptions,
+  openNamespace,
+  type ReclaimReport,
+  type Vitals,
+} from "../../index.js";
 import type { Call, Command } from "../command.js";
 import { durabilityOf } from "../run.js";
-import { formatBytes, formatMs } from "../terminal.js";
+import { counted, formatBytes, formatMs } from "../terminal.js";
 
 /** What one check found, and what to do about it. */
 interface Finding {
@@ -34,7 +41,7 @@ async function run(call: Call): Promise<number | undefined> {
   const findings = [
     storeOf(vitals),
     ...clocksOf(vitals),
-    ...producersOf(vitals),
+    ...(await makersOf(call, ns, vitals)),
     ...retentionOf(vitals),
     ...garbageOf(dry, ns.uri),
     ...(await forksOf(call, ns, vitals)),
@@ -88,8 +95,38 @@ function clocksOf({ info, pulses, atMs }: Vitals): Finding[] {
   ];
 }
 
-function producersOf({ info, producers, commitAgeMs }: Vitals): Finding[] {
-  if (info.closed) return [{ check: "log", level: "ok", what: `closed at step ${info.steps.end}` }];
+/** Those who make batches. A source log is made for as long as its training log needs it, and then left as it is. */
+async function makersOf(call: Call, ns: Namespace, vitals: Vitals): Promise<Finding[]> {
+  if (vitals.info.closed) return [{ check: "log", level: "ok", what: `closed at step ${vitals.info.steps.end}` }];
+  const [, training, source] = /^(.+)\.sources\/([^/?#]+)\/?$/.exec(ns.uri) ?? [];
+  if (training === undefined) return [...producersOf(vitals), ...lagOf(vitals)];
+  const log = await openNamespace(training, openingOf(call)).catch((error: unknown) => {
+    if (!isBatchWeaveError(error)) throw error;
+    return undefined;
+  });
+  const closed = log && (await log.info({ signal: call.stopping.signal })).closed;
+  if (closed)
+    return [
+      {
+        check: "log",
+        level: "ok",
+        what: `the log of source ${source}; ${training} is complete, and needs no more of it. What is left may be deleted: batchweave delete ${ns.uri}`,
+      },
+    ];
+  const { info, groups } = vitals;
+  const lag = Math.max(0, ...groups.map(({ lagSteps }) => lagSteps));
+  if (info.maxLag !== undefined && lag >= info.maxLag)
+    return [
+      {
+        check: "log",
+        level: "ok",
+        what: `the log of source ${source} is full (${counted(lag, "block")} ahead): loaders wait for constructors, as they should. Look at ${training}`,
+      },
+    ];
+  return producersOf(vitals, `loaders of source ${source} (batchweave load)`);
+}
+
+function producersOf({ info, producers, commitAgeMs }: Vitals, makers = "them"): Finding[] {
   const found: Finding[] = [];
   const { waiting } = info;
   if (waiting) {
@@ -98,7 +135,7 @@ function producersOf({ info, producers, commitAgeMs }: Vitals): Finding[] {
     found.push({
       check: "lanes",
       level: isStuck ? "problem" : "ok",
-      what: `${waiting.batches} batches wait for step ${waiting.missingStep} of ${waiting.lane}, which ${holder ? `committed last ${holder.commitAgeMs === undefined ? "long" : formatMs(holder.commitAgeMs)} ago` : "no process has ever held"}`,
+      what: `step ${waiting.missingStep} of ${waiting.lane} is missing and keeps ${counted(waiting.batches, "batch")} back; ${holder ? `its holder committed last ${holder.commitAgeMs === undefined ? "long" : formatMs(holder.commitAgeMs)} ago` : "no process has ever held that lane"}`,
       ...(isStuck
         ? { todo: `start a process that holds ${waiting.lane}; what it had made is made again, bit for bit` }
         : {}),
@@ -113,7 +150,7 @@ function producersOf({ info, producers, commitAgeMs }: Vitals): Finding[] {
       check: "producers",
       level: "problem",
       what: `nothing was committed for ${formatMs(commitAgeMs)}; open and quiet: ${names.join(", ")}${quiet.length > 5 ? " and more" : ""}`,
-      todo: "start them again, or end the log with `batchweave close` if it is complete",
+      todo: `start ${makers} again, or end the log with \`batchweave close\` if it is complete`,
     });
   else if (quiet.length > 0)
     found.push({
@@ -133,7 +170,7 @@ function retentionOf({ info, groups, aboutBytes }: Vitals): Finding[] {
     found.push({
       check: "retention",
       level: "warning",
-      what: `no checkpoint is registered, so all ${count} steps (about ${formatBytes(aboutBytes)}) are kept`,
+      what: `no checkpoint is registered, so all of ${counted(count, "step")} (about ${formatBytes(aboutBytes)}) are kept`,
       todo: "register checkpoints (consumer.checkpoint, keepLast) if storage is to follow training",
     });
   for (const { group, checkpoint, lagSteps, ageMs } of groups) {
@@ -141,7 +178,7 @@ function retentionOf({ info, groups, aboutBytes }: Vitals): Finding[] {
     found.push({
       check: "retention",
       level: isOld ? "warning" : "ok",
-      what: `group ${group}: newest checkpoint ${checkpoint} is ${lagSteps} steps behind the end, ${ageMs === undefined ? "older than what reclaim left" : `${formatMs(ageMs)} old`}`,
+      what: `group ${group}: newest checkpoint ${checkpoint} is ${counted(lagSteps, "step")} behind the end, ${ageMs === undefined ? "older than what reclaim left" : `${formatMs(ageMs)} old`}`,
       ...(isOld
         ? {
             todo: `if that run is over, release it: batchweave checkpoint ${info.uri} release ${checkpoint} --group ${group}`,
@@ -149,15 +186,21 @@ function retentionOf({ info, groups, aboutBytes }: Vitals): Finding[] {
         : {}),
     });
   }
+  return found;
+}
+
+function lagOf({ info, groups }: Vitals): Finding[] {
+  const count = info.steps.end - info.steps.trim;
   const lag = Math.max(...groups.map(({ lagSteps }) => lagSteps), groups.length === 0 ? count : 0);
-  if (info.maxLag !== undefined && lag >= 0.8 * info.maxLag)
-    found.push({
+  if (info.maxLag === undefined || lag < 0.8 * info.maxLag) return [];
+  return [
+    {
       check: "lag",
       level: lag >= info.maxLag ? "problem" : "warning",
-      what: `${lag} of ${info.maxLag} steps that producers may be ahead`,
+      what: `${lag} of ${counted(info.maxLag, "step")} that producers may be ahead`,
       todo: "register a checkpoint, release a dead group, or raise `batchweave limit --max-lag`",
-    });
-  return found;
+    },
+  ];
 }
 
 function garbageOf(dry: ReclaimReport | string, uri: string): Finding[] {
@@ -171,19 +214,21 @@ function garbageOf(dry: ReclaimReport | string, uri: string): Finding[] {
     {
       check: "reclaim",
       level: isMuch || isBehind ? "warning" : "ok",
-      what: `${formatBytes(bytes)} could be deleted now, of it ${formatBytes(orphans.reduce((sum, one) => sum + one.size, 0))} in ${orphans.length} uploads that never came into the log; the boundary is ${dry.lagVersions} versions and ${formatMs(dry.lagMs)} behind`,
+      what: `${formatBytes(bytes)} could be deleted now, of it ${formatBytes(orphans.reduce((sum, one) => sum + one.size, 0))} in ${counted(orphans.length, "upload")} that never came into the log; the boundary is ${counted(dry.lagVersions, "version")} and ${formatMs(dry.lagMs)} behind`,
       ...(isMuch || isBehind ? { todo: `run batchweave reclaim ${uri} --watch somewhere, or let rank 0 reclaim` } : {}),
     },
   ];
 }
 
-async function forksOf({ args, stopping }: Call, ns: Namespace, { info }: Vitals): Promise<Finding[]> {
+/** How other namespaces are opened. */
+function openingOf({ args, stopping }: Call): NamespaceOptions {
+  return { signal: stopping.signal, storeSettings: { durability: durabilityOf(args) } };
+}
+
+async function forksOf(call: Call, ns: Namespace, { info }: Vitals): Promise<Finding[]> {
   const found: Finding[] = [];
   for (const { fork, uri, from, to } of info.forks.slice(0, forksMax)) {
-    const state = await openNamespace(uri, {
-      signal: stopping.signal,
-      storeSettings: { durability: durabilityOf(args) },
-    }).then(
+    const state = await openNamespace(uri, openingOf(call)).then(
       (other) => (other.uuid === fork ? "there" : "another"),
       (error: unknown) => {
         if (isBatchWeaveError(error, "NO_NAMESPACE") || isBatchWeaveError(error, "DELETED")) return "gone" as const;
@@ -213,7 +258,7 @@ async function forksOf({ args, stopping }: Call, ns: Namespace, { info }: Vitals
 
 function processesOf({ pulses, atMs }: Vitals): Finding[] {
   if (pulses.length === 0) return [{ check: "processes", level: "ok", what: "none leaves pulses (they are optional)" }];
-  const late = pulses.filter(({ isLate }) => isLate);
+  const late = pulses.filter(({ isLate, isDead }) => isLate || isDead);
   if (late.length === 0)
     return [{ check: "processes", level: "ok", what: `${pulses.length} leave pulses, none is late` }];
   const [first] = late as [(typeof late)[0]];
@@ -221,7 +266,7 @@ function processesOf({ pulses, atMs }: Vitals): Finding[] {
     {
       check: "processes",
       level: "warning",
-      what: `${late.length} of ${pulses.length} have told nothing for long, such as ${first.role} ${first.name} on ${first.host ?? "?"}, ${formatMs(Math.max(0, atMs - first.atMs))} ago`,
+      what: `${late.length} of ${pulses.length} are gone or have told nothing for long, such as ${first.role} ${first.name} on ${first.host ?? "?"}, ${formatMs(Math.max(0, atMs - first.atMs))} ago`,
       todo: "they died or cannot reach the store; look at their logs",
     },
   ];

@@ -11,6 +11,7 @@ import {
   sizeFleet,
 } from "../../plan/index.js";
 import type { Call, Command } from "../command.js";
+import { counted } from "../terminal.js";
 
 async function planOf({ args, env, stopping, terminal }: Call): Promise<FleetPlan> {
   const path = args.text("plan");
@@ -45,7 +46,7 @@ async function run(call: Call): Promise<undefined> {
     terminal.result(
       { ...advice, now, step: look.step, atMs: Math.round(look.atMs) },
       () =>
-        `step ${look.step}: ${advice.loaders} loaders, ${advice.constructors} constructors\n  ${advice.reasons.join("\n  ")}`,
+        `step ${look.step}: ${counted(advice.loaders, "loader")}, ${counted(advice.constructors, "constructor")}\n  ${advice.reasons.join("\n  ")}`,
     );
     if (!args.flag("watch")) break;
     await env.sleep(intervalMs, stopping.signal).catch((error: unknown) => {

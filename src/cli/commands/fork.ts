@@ -2,6 +2,7 @@
 import { parseSkip } from "../../index.js";
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
+import { counted } from "../terminal.js";
 
 async function run({ args, terminal, open, stopping }: Call): Promise<undefined> {
   const [, target] = args.positionals;
@@ -25,7 +26,7 @@ async function run({ args, terminal, open, stopping }: Call): Promise<undefined>
   const { steps } = await fork.info({ signal });
   terminal.result(
     { uri: fork.uri, uuid: fork.uuid, of: ns.uri, steps },
-    `${fork.uri} shares ${steps.end - steps.trim} batches of ${ns.uri}, and goes on by itself at step ${steps.end}. ${ns.uri} keeps them until the fork is deleted.`,
+    `${fork.uri} shares ${counted(steps.end - steps.trim, "batch")} of ${ns.uri}, and goes on by itself at step ${steps.end}. ${ns.uri} keeps them until the fork is deleted.`,
   );
   return undefined;
 }

@@ -1,7 +1,7 @@
 /** `batchweave info`: the state of a namespace, once or again and again. */
 import type { Env, NamespaceInfo } from "../../index.js";
 import type { Call, Command } from "../command.js";
-import { formatBytes, formatMs, table } from "../terminal.js";
+import { counted, formatBytes, formatMs, table } from "../terminal.js";
 import { orderText } from "./create.js";
 
 const producersShownMax = 20;
@@ -53,19 +53,20 @@ function describe(info: NamespaceInfo, env: Env, bytes: number): string[] {
   const lines = [
     info.uri,
     `  uuid      ${info.uuid}`,
-    `  grid      ${rows} rows x ${chunks} chunks, order ${orderText(info.order)}`,
-    `  steps     ${count === 0 ? `${end === 0 ? "none yet" : "none left"}, the next is ${end}` : `${trim} to ${end - 1}`} (${count} batches, ${count * rows} rows${bytes > 0 ? `, about ${formatBytes(bytes)}` : ""}), ${info.closed ? "closed" : "open"}`,
+    `  grid      ${counted(rows, "row")} x ${counted(chunks, "chunk")}, order ${orderText(info.order)}`,
+    `  steps     ${count === 0 ? `${end === 0 ? "none yet" : "none left"}, the next is ${end}` : `${trim} to ${end - 1}`} (${counted(count, "batch")}, ${counted(count * rows, "row")}${bytes > 0 ? `, about ${formatBytes(bytes)}` : ""}), ${info.closed ? "closed" : "open"}`,
     `  version   ${info.version}, ${info.version === 0 ? "nothing committed yet" : `committed ${age} ago by ${info.lastCommit.by}`}`,
   ];
-  if (info.maxLag !== undefined) lines.push(`  max lag   ${info.maxLag} steps ahead of the newest checkpoint`);
+  if (info.maxLag !== undefined)
+    lines.push(`  max lag   ${counted(info.maxLag, "step")} ahead of the newest checkpoint`);
   if (info.boundary > 0 || trim > 0) lines.push(`  reclaim   trim ${trim}, boundary ${info.boundary}`);
   if (info.warning !== undefined) lines.push(`  warning   ${info.warning}`);
-  for (const { uri, steps } of info.origins) lines.push(`  fork of   ${uri} (${steps} steps)`);
+  for (const { uri, steps } of info.origins) lines.push(`  fork of   ${uri} (${counted(steps, "step")})`);
   for (const { uri, from, to } of info.forks) lines.push(`  forked    ${uri} holds steps ${from} to ${to - 1}`);
   if (info.waiting) {
     const { batches, missingStep, lane } = info.waiting;
     lines.push(
-      `  waiting   ${batches} batches wait for step ${missingStep}, which is ${lane}'s: is its producer alive?`,
+      `  waiting   ${counted(batches, "batch")} for step ${missingStep}, which is ${lane}'s: is its producer alive?`,
     );
   }
   return [...lines, ...producerLines(info, env), ...checkpointLines(info)];

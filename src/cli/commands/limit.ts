@@ -1,5 +1,6 @@
 /** `batchweave limit`: how far producers may be ahead of the checkpoints. */
 import type { Call, Command } from "../command.js";
+import { counted } from "../terminal.js";
 
 async function run({ args, terminal, open, stopping }: Call): Promise<undefined> {
   const isOff = args.text("max-lag") === "off";
@@ -8,9 +9,9 @@ async function run({ args, terminal, open, stopping }: Call): Promise<undefined>
   await ns.setMaxLag(maxLag, { signal: stopping.signal });
   terminal.result(
     { uri: ns.uri, maxLag: maxLag ?? null },
-    isOff
+    maxLag === undefined
       ? "Producers may be as far ahead as they like."
-      : `Producers stop ${maxLag} steps ahead of the slowest group's newest checkpoint.`,
+      : `Producers stop ${counted(maxLag, "step")} ahead of the slowest group's newest checkpoint.`,
   );
   return undefined;
 }

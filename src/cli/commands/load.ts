@@ -5,12 +5,13 @@ import { fleetOptions, handoverText, laneName, readFleetSettings } from "../flee
 import { LifeSigns, processName, sourceFacts } from "../life-signs.js";
 import { plannedPipeline, planOption } from "../planned-pipeline.js";
 import { durabilityOf } from "../run.js";
+import { counted } from "../terminal.js";
 
 async function run(call: Call): Promise<undefined> {
   const { args, terminal, stopping, env, metrics } = call;
   const pipeline = await plannedPipeline(args, "loaders");
   let [blocks, held] = [0, 0];
-  const show = (): void => terminal.progress("load", blocks, undefined, `holding ${held} lanes`);
+  const show = (): void => terminal.progress("load", blocks, undefined, `holding ${counted(held, "lane")}`);
   await using signs = new LifeSigns(call);
   const result = await runLoaders(pipeline, readFleetSettings(args), {
     env,
@@ -53,7 +54,7 @@ async function run(call: Call): Promise<undefined> {
     },
     () =>
       [
-        `${result.batches} blocks made here in ${(result.wallMs / 1_000).toFixed(1)} s; ${result.isOver ? "no more are needed" : "told to stop: others go on"}`,
+        `${counted(result.batches, "block")} made here in ${(result.wallMs / 1_000).toFixed(1)} s; ${result.isOver ? "no more are needed" : "told to stop: others go on"}`,
         ...(result.batches > 0 ? [describeSources(result.sources, [])] : []),
       ].join("\n"),
   );

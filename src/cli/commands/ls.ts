@@ -10,7 +10,7 @@ import {
 } from "../../index.js";
 import type { Call, Command } from "../command.js";
 import { durabilityOf } from "../run.js";
-import { formatBytes, table } from "../terminal.js";
+import { counted, formatBytes, table } from "../terminal.js";
 import { orderText } from "./create.js";
 
 const batchesDefault = 20;
@@ -95,7 +95,7 @@ async function listSteps({ args, terminal, stopping }: Call, ns: Namespace): Pro
   if (!terminal.isJson && rows.length > 0) terminal.result(undefined, table(header, rows));
   const bytes = await ns.aboutBytes({ signal: stopping.signal });
   terminal.note(
-    `${ns.uri} holds steps ${steps.trim} to ${steps.end - 1} (${steps.end - steps.trim} batches, about ${formatBytes(bytes)}).`,
+    `${ns.uri} holds steps ${steps.trim} to ${steps.end - 1} (${counted(steps.end - steps.trim, "batch")}, about ${formatBytes(bytes)}).`,
   );
 }
 

@@ -12,7 +12,7 @@ import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
 import { LifeSigns } from "../life-signs.js";
 import { syntheticBatch } from "../synthetic.js";
-import { formatBytes } from "../terminal.js";
+import { counted, formatBytes } from "../terminal.js";
 
 const sliceBytesDefault = 65_536;
 
@@ -74,14 +74,15 @@ async function writtenBefore(
   if (seq >= batches) return { producer: id, epoch, from: seq, to: seq, bytes: 0 };
   throw new BatchWeaveError(
     "CLOSED",
-    `The log is closed at step ${steps.end} with ${seq} batches of ${id}; nothing can be appended. Create or fork a namespace to go on.`,
+    `The log is closed at step ${steps.end} with ${counted(seq, "batch")} of ${id}; nothing can be appended. Create or fork a namespace to go on.`,
     { end: steps.end, producer: id, batches: seq },
   );
 }
 
 function wroteText({ from, to, bytes }: { from: number; to: number; bytes: number }): string {
-  if (from === to) return `wrote nothing: ${from} batches of it are in the log already`;
-  return `wrote batches ${from} to ${to - 1}: ${to - from} batches, ${formatBytes(bytes)}`;
+  if (from === to)
+    return `wrote nothing: ${counted(from, "batch")} of it ${from === 1 ? "is" : "are"} in the log already`;
+  return `wrote batches ${from} to ${to - 1}: ${counted(to - from, "batch")}, ${formatBytes(bytes)}`;
 }
 
 interface Plan {

@@ -20,6 +20,7 @@ import { rehearse } from "../rehearsal.js";
 import { replay } from "../replay.js";
 import { durabilityOf } from "../run.js";
 import { runScreen } from "../run-screen.js";
+import { counted } from "../terminal.js";
 
 /** Steps up to which the log is audited without being asked: reading everything back takes its time. */
 const auditStepsMax = 2_000;
@@ -118,7 +119,7 @@ async function run(call: Call): Promise<number | undefined> {
     },
     () =>
       [
-        `${uri}: ${made} batches made here in ${(result.wallMs / 1_000).toFixed(1)} s; the log ends at step ${result.end}${result.closed ? " and is closed" : ""}`,
+        `${uri}: ${counted(made, "batch")} made here in ${(result.wallMs / 1_000).toFixed(1)} s; the log ends at step ${result.end}${result.closed ? " and is closed" : ""}`,
         made > 0 ? describeSources(result.sources, placements) : [],
         describeSummary(summary, audit),
       ]
@@ -137,7 +138,7 @@ async function auditOf(
 ): Promise<PipelineAudit | undefined> {
   if (args.flag("no-audit") || stopping.stopped) return undefined;
   if (!args.flag("audit") && (!result.closed || result.end > auditStepsMax)) return undefined;
-  terminal.note(`auditing ${result.end} steps: every sample of the sources must be in the log once`);
+  terminal.note(`auditing ${counted(result.end, "step")}: every sample of the sources must be in the log once`);
   const ns = await openNamespace(uri, { signal: stopping.signal, storeSettings: pipeline.spec.storeSettings });
   return await auditPipeline(pipeline, ns, { env, signal: stopping.signal });
 }

@@ -1,7 +1,7 @@
 /** `batchweave verify`: proves every reference, length, checksum and sequence. */
 import { BatchWeaveError, type VerifyReport } from "../../index.js";
 import type { Call, Command } from "../command.js";
-import { formatBytes } from "../terminal.js";
+import { counted, formatBytes } from "../terminal.js";
 
 async function run({ args, terminal, open, stopping }: Call): Promise<undefined> {
   const ns = await open();
@@ -33,8 +33,8 @@ function describe(uri: string, report: VerifyReport): string {
     const gone = Object.entries(repaired).map(([kind, { objects }]) => `${objects} ${kind}`);
     lines.push(`removed what nothing can reach: ${gone.join(", ")}`);
   }
-  const looked = `${counts.steps} steps${steps.trim < steps.end ? ` (${steps.trim} to ${steps.end - 1})` : ""}, ${counts.batchObjects} batch objects, ${formatBytes(counts.bytes)}, ${counts.indexObjects} index objects, ${counts.manifests} manifests, ${counts.producers} producers, ${counts.checkpoints} checkpoints, ${counts.pins} forks`;
-  const unreferenced = `${counts.reclaimableObjects} objects to reclaim, ${counts.pendingObjects} not referenced yet`;
+  const looked = `${counted(counts.steps, "step")}${steps.trim < steps.end ? ` (${steps.trim} to ${steps.end - 1})` : ""}, ${counted(counts.batchObjects, "batch object")}, ${formatBytes(counts.bytes)}, ${counts.indexObjects} index objects, ${counts.manifests} manifests, ${counts.producers} producers, ${counts.checkpoints} checkpoints, ${counts.pins} forks`;
+  const unreferenced = `${counted(counts.reclaimableObjects, "object")} to reclaim, ${counts.pendingObjects} not referenced yet`;
   const unchecked =
     counts.uncheckedSlices > 0 ? `, but ${counts.uncheckedSlices} slices could NOT be decoded here` : "";
   const how =

@@ -8,6 +8,7 @@ const limitsShownMax = 4;
 const bytes = (n: number): string =>
   n >= 1e9 ? `${(n / 1e9).toFixed(2)} GB` : n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB` : `${(n / 1e3).toFixed(1)} kB`;
 const few = (n: number): string => (n >= 100 ? n.toFixed(0) : n >= 10 ? n.toFixed(1) : n.toFixed(2));
+const many = (n: number, one: string): string => `${n} ${n === 1 ? one : `${one}${one.endsWith("s") ? "es" : "s"}`}`;
 const seconds = (s: number): string => (s >= 0.1 ? `${few(s)} s` : `${few(1_000 * s)} ms`);
 
 /** The table of sources, then what the fleet is, what the store sees, and what binds. */
@@ -28,7 +29,7 @@ export function describeFleet(plan: FleetPlan): string {
   const shown = sources.slice(0, sourcesShownMax);
   const rest = sources.slice(sourcesShownMax);
   const lines = textTable([
-    ["source", "cluster", "samples/s", "P ms", "read ms", "M", "threads", "lanes", "most in"],
+    ["source", "cluster", "samples/s", "transform ms", "read ms", "sample", "threads", "lanes", "most in phase"],
     ...shown.map(([name, source]) => row(name, source)),
   ]);
   if (rest.length > 0) {
@@ -37,7 +38,7 @@ export function describeFleet(plan: FleetPlan): string {
   }
   const clusters = plan.clusters.map(
     ({ sources: count, meanMs, level, threads }, i) =>
-      `  ${i}: ${count} sources, ${few(meanMs)} ms a sample (${few(level)} times the cheapest cluster's), ${few(threads)} threads`,
+      `  ${i}: ${many(count, "source")}, ${few(meanMs)} ms a sample (${few(level)} times the cheapest cluster's), ${few(threads)} threads`,
   );
   const perSecond = ({ requests, bytes: moved }: { requests: number; bytes: number }): string =>
     `${few(requests / stepSeconds)} requests and ${bytes(moved / stepSeconds)} a second`;
@@ -45,8 +46,8 @@ export function describeFleet(plan: FleetPlan): string {
     "clusters by cost",
     ...clusters,
     `for a step every ${seconds(stepSeconds)}:`,
-    `  loaders        ${loaders.processes} processes of ${loaders.threads} threads, ${bytes(loaders.memoryBytes)} each; ${loaders.lanesMax} lanes of ${loaders.sourcesMax} sources each at most`,
-    `  constructors   ${constructors.processes} processes of ${constructors.threads} threads, ${bytes(constructors.memoryBytes)} each; ${constructors.lanes} lanes`,
+    `  loaders        ${many(loaders.processes, "process")} of ${many(loaders.threads, "thread")}, ${bytes(loaders.memoryBytes)} each; ${many(loaders.lanesMax, "lane")} of ${many(loaders.sourcesMax, "source")} each at most`,
+    `  constructors   ${many(constructors.processes, "process")} of ${many(constructors.threads, "thread")}, ${bytes(constructors.memoryBytes)} each; ${many(constructors.lanes, "lane")}`,
     `  all together   ${few(plan.cores)} cores busy at most three quarters of the time, ${bytes(plan.memoryBytes)}`,
     "on the store:",
     `  shards         ${perSecond(store.shards)}`,
