@@ -85,6 +85,27 @@ export const prometheus: Tool = {
   timeoutMs: 2 * minute,
 };
 
+/** The types of a dashboard that Grafana publishes. Grafana itself is in none of the registries. */
+export const grafanaSchema: Tool = {
+  name: "grafana-schema",
+  program: "node_modules/@grafana/schema/package.json",
+  version: "13.2.3",
+  install: [
+    [
+      "npm",
+      "install",
+      "--prefix",
+      ".",
+      "--no-save",
+      "--ignore-scripts",
+      "--no-audit",
+      "--no-fund",
+      "@grafana/schema@13.2.3",
+    ],
+  ],
+  timeoutMs: 2 * minute,
+};
+
 /** The newest that runs on Node 20. */
 export const azurite: Tool = {
   name: "azurite",

@@ -3,7 +3,7 @@ import type { Env } from "../env/index.js";
 import type { Metrics } from "../observe/index.js";
 import type { StoreObserver, StoreOp } from "../store/index.js";
 
-/** Dollars a thousand requests: list prices of the standard class in the cheapest regions, 2025. Deleting is free everywhere. */
+/** Dollars a thousand requests: list prices of the standard class in a cheap region. docs/operate/cost.md says where they stand. Deleting is free. */
 const prices: Readonly<Record<string, { readonly write: number; readonly read: number }>> = {
   s3: { write: 0.005, read: 0.0004 },
   gs: { write: 0.005, read: 0.0004 },

@@ -117,7 +117,7 @@ function lookAt(printed: Buffer): void {
   fetch(new URL("/api/overview", url), { headers }).catch(() => {});
 }
 
-test.each(Object.keys(lines))("%s ends while its store hangs", async (name) => {
+test.concurrent.each(Object.keys(lines))("%s ends while its store hangs", async (name) => {
   const bucket = `hang-${name.replace(" ", "-")}`;
   const first = new Promise<void>((resolve) => asked.set(bucket, resolve));
   const uri = `s3://${bucket}/ns`;

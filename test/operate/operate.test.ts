@@ -1,8 +1,8 @@
 /**
  * Property: what docs/operate gives to operators works. The alert rules are rules, fire when they should in Prometheus' own unit tests, and one of them
- * fires for a real rank that waits, scraped by a real Prometheus; rules and board name only metrics that the code has; every alert has its section; the commands of the backup
- * page copy a log that is being written.
- * Method: promtool and Prometheus of Debian (skipped, with the reason, where they cannot be had), the built command, and the texts themselves.
+ * fires for a real rank that waits, scraped by a real Prometheus; rules and board name only metrics that the code has; the board is one by Grafana's published types; every
+ * alert has its section; the commands of the backup page copy a log that is being written.
+ * Method: promtool and Prometheus of Debian, Grafana's schema of npm (each skipped, with the reason, where it cannot be had), the built command, and the texts themselves.
  */
 import { execFileSync, spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -10,7 +10,7 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { freePort } from "../../harness/server-process.js";
-import { obtain, prometheus } from "../../harness/tools.js";
+import { grafanaSchema, obtain, prometheus } from "../../harness/tools.js";
 import { buildIfStale, must, start, Workspace } from "../cli/command-line.js";
 import { listFiles, readText, root } from "../source-tree.js";
 
@@ -142,6 +142,25 @@ test("the board has the shape that Grafana imports: panels with ids of their own
     }
   }
 });
+
+test("the board is one by Grafana's own types, and a wrong field would not be", async (context) => {
+  const found = await obtain(grafanaSchema);
+  if ("skipped" in found) context.skip(`no types of Grafana: ${found.skipped}`);
+  const types = dirname((found as { path: string }).path);
+  const board = readText("docs/operate/grafana-board.json");
+  const written = (name: string, text: string): string => {
+    const path = space.path(name);
+    const from = JSON.stringify(`${types}/dist/types/index.js`);
+    writeFileSync(path, `import type { Dashboard } from ${from};\nexport const board: Dashboard = ${text};\n`);
+    return path;
+  };
+  const files = [written("board.mts", board), written("wrong.mts", board.replace('"gridPos"', '"gridPlace"'))];
+  const options = "--ignoreConfig --noEmit --strict --skipLibCheck --module nodenext --target es2022".split(" ");
+  const tsc = join(root, "node_modules/typescript/bin/tsc");
+  const { stdout } = spawnSync(process.execPath, [tsc, ...options, ...files], { encoding: "utf8" });
+  expect(stdout).toMatch(/wrong\.mts.*gridPlace/);
+  expect(stdout).not.toMatch(/board\.mts/);
+}, 300_000);
 
 test("the commands of the backup page copy a log that is being written, and the copy is whole", async () => {
   const [block] =
