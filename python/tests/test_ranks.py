@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from batchweave import BatchWeaveError, create_namespace
-from batchweave.consumer.mesh import resolve_mesh
+from batchweave.consumer.mesh import Group, resolve_mesh
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,7 +26,7 @@ def needs(*names: str) -> Any:
 
 class Rule(unittest.TestCase):
     def place(self, environment: dict[str, str] | None = None, group: tuple[int, int] | None = None, spawned: bool = False, **given: Any) -> tuple[int, int]:
-        found = resolve_mesh(given.get("mesh"), given.get("rank"), environment or {}, group, spawned)
+        found = resolve_mesh(given.get("mesh"), given.get("rank"), environment or {}, group and Group(*group), spawned)
         return found.rank, found.world_size
 
     def refused(self, *args: Any, **given: Any) -> str:

@@ -133,12 +133,35 @@ def place_rank(mesh: Mapping[str, Any], rank: int) -> Place:
     return Place(rank, size, data_ranks, d, mesh.get("cp", 1), coordinates.get("cp", 0), coordinates, describe_mesh(mesh))
 
 
-def process_group() -> tuple[int, int] | None:
+class Group(NamedTuple):
+    """What torch.distributed says."""
+
+    rank: int
+    size: int
+
+
+class _LaunchedRank(NamedTuple):
+    """A rank that this process was started as."""
+
+    rank: int
+    #: The variable of the same launcher that has the world size.
+    world_variable: str | None
+    said_by: str
+
+
+class _LaunchedWorld(NamedTuple):
+    """How many ranks were started."""
+
+    size: int
+    said_by: str
+
+
+def process_group() -> Group | None:
     """Rank and world size of torch.distributed, if it is initialised; imports nothing."""
     distributed: Any = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
-    return distributed.get_rank(), distributed.get_world_size()
+    return Group(distributed.get_rank(), distributed.get_world_size())
 
 
 def is_spawned() -> bool:
@@ -146,7 +169,7 @@ def is_spawned() -> bool:
     return multiprocessing.parent_process() is not None
 
 
-def resolve_mesh(mesh: Any, rank: int | None, environment: Mapping[str, str], group: tuple[int, int] | None = None, spawned: bool = False) -> Place:
+def resolve_mesh(mesh: Any, rank: int | None, environment: Mapping[str, str], group: Group | None = None, spawned: bool = False) -> Place:
     """Completes mesh and rank: what is given counts, then BATCHWEAVE_*, then torch's process group (`group`), then the launcher's variables.
 
     A rank or a world size that was not given must agree with the mesh: two ranks reading the same rows by mistake would go
@@ -166,14 +189,14 @@ def resolve_mesh(mesh: Any, rank: int | None, environment: Mapping[str, str], gr
     # Given both, nothing is taken from the launcher, so nothing has to agree with it.
     explicit = rank is not None and given.get("dp") is not None
     found = None if explicit else _launched_rank(environment)
-    launched = _launched_world(environment, found[1] if found else None)
+    launched = _launched_world(environment, found.world_variable if found else None)
     if group is not None and not explicit:
-        found, launched = _agreed(group, found, launched, environment)
-    if rank is not None and found is not None and not explicit and rank != found[0]:
+        found, launched = _agreed(group, found, launched)
+    if rank is not None and found is not None and not explicit and rank != found.rank:
         raise mismatch(
-            f"rank is {rank}, and {found[2]} says that this process is rank {found[0]}. Leave rank out, or give the mesh with it if this is meant.",
+            f"rank is {rank}, and {found.said_by} says that this process is rank {found.rank}. Leave rank out, or give the mesh with it if this is meant.",
             rank=rank,
-            launched=found[0],
+            launched=found.rank,
         )
     if spawned and not explicit and rank is None and found is None and launched is None and given.get("dp") is None:
         raise mismatch(
@@ -183,15 +206,15 @@ def resolve_mesh(mesh: Any, rank: int | None, environment: Mapping[str, str], gr
     full = {**given, "dp": given.get("dp") or _dp_from(given, launched)} if given.get("dp") is None else given
     assert_mesh(full)
     size = world_size(full)
-    if not explicit and launched and launched[0] != size:
+    if not explicit and launched and launched.size != size:
         rest = size // full["dp"]
-        fits = f"dp {launched[0] // rest} works" if launched[0] % rest == 0 else "no dp works with these cp, tp and pp"
+        fits = f"dp {launched.size // rest} works" if launched.size % rest == 0 else "no dp works with these cp, tp and pp"
         raise mismatch(
-            f"The mesh has {size} ranks ({describe_mesh(full)}), but {launched[1]} is {launched[0]}; for that {fits}.",
+            f"The mesh has {size} ranks ({describe_mesh(full)}), but {launched.said_by} is {launched.size}; for that {fits}.",
             worldSize=size,
-            launched=launched[0],
+            launched=launched.size,
         )
-    own = rank if rank is not None else found[0] if found else 0 if size == 1 else None
+    own = rank if rank is not None else found.rank if found else 0 if size == 1 else None
     if own is None:
         raise mismatch(
             f"The mesh has {size} ranks ({describe_mesh(full)}) and nothing says which one this is. Pass rank, or set RANK "
@@ -216,54 +239,54 @@ def _sizes_from(environment: Mapping[str, str]) -> dict[str, Any]:
     return {k: v for k, v in sizes.items() if v is not None}
 
 
-def _launched_rank(environment: Mapping[str, str]) -> tuple[int, str | None, str] | None:
+def _launched_rank(environment: Mapping[str, str]) -> _LaunchedRank | None:
     for variable, world_variable in _RANK_SOURCES:
         rank = _integer(environment, variable)
         if rank is not None:
-            return rank, world_variable, variable
+            return _LaunchedRank(rank, world_variable, variable)
     return None
 
 
 def _agreed(
-    group: tuple[int, int], found: tuple[int, str | None, str] | None, launched: tuple[int, str] | None, environment: Mapping[str, str]
-) -> tuple[tuple[int, str | None, str], tuple[int, str]]:
+    group: Group, found: _LaunchedRank | None, launched: _LaunchedWorld | None
+) -> tuple[_LaunchedRank, _LaunchedWorld]:
     """torch's process group, which BATCHWEAVE_* and RANK must not contradict. Of others it is known that they launch launchers: srun starts torchrun."""
-    if found is not None and found[2] in ("BATCHWEAVE_RANK", "RANK") and found[0] != group[0]:
+    if found is not None and found.said_by in ("BATCHWEAVE_RANK", "RANK") and found.rank != group.rank:
         raise mismatch(
-            f"torch.distributed says that this process is rank {group[0]} of {group[1]}, and {found[2]} is {found[0]}. One of them is wrong: unset the "
+            f"torch.distributed says that this process is rank {group.rank} of {group.size}, and {found.said_by} is {found.rank}. One of them is wrong: unset the "
             "variable, or pass mesh and rank.",
-            rank=group[0],
-            launched=found[0],
+            rank=group.rank,
+            launched=found.rank,
         )
-    if launched is not None and launched[1] in ("BATCHWEAVE_WORLD_SIZE", "WORLD_SIZE") and launched[0] != group[1]:
+    if launched is not None and launched.said_by in ("BATCHWEAVE_WORLD_SIZE", "WORLD_SIZE") and launched.size != group.size:
         raise mismatch(
-            f"torch.distributed has {group[1]} ranks, and {launched[1]} is {launched[0]}. One of them is wrong: unset the variable, or pass mesh and rank.",
-            worldSize=group[1],
-            launched=launched[0],
+            f"torch.distributed has {group.size} ranks, and {launched.said_by} is {launched.size}. One of them is wrong: unset the variable, or pass mesh and rank.",
+            worldSize=group.size,
+            launched=launched.size,
         )
-    return (group[0], None, "torch.distributed"), (group[1], "torch.distributed's world size")
+    return _LaunchedRank(group.rank, None, "torch.distributed"), _LaunchedWorld(group.size, "torch.distributed's world size")
 
 
-def _launched_world(environment: Mapping[str, str], world_variable: str | None) -> tuple[int, str] | None:
+def _launched_world(environment: Mapping[str, str], world_variable: str | None) -> _LaunchedWorld | None:
     for variable in ("BATCHWEAVE_WORLD_SIZE", world_variable, *(v for _, v in _RANK_SOURCES)):
         size = _integer(environment, variable) if variable else None
         if size is not None and variable:
-            return size, variable
+            return _LaunchedWorld(size, variable)
     return None
 
 
-def _dp_from(given: Mapping[str, Any], launched: tuple[int, str] | None) -> int:
+def _dp_from(given: Mapping[str, Any], launched: _LaunchedWorld | None) -> int:
     if launched is None:
         return 1
     _assert_sizes({**given, "dp": 1})
     rest = world_size({**given, "dp": 1})
-    if launched[0] >= 1 and launched[0] % rest == 0:
-        return launched[0] // rest
-    near = max(1, launched[0] // rest) * rest
+    if launched.size >= 1 and launched.size % rest == 0:
+        return launched.size // rest
+    near = max(1, launched.size // rest) * rest
     raise mismatch(
-        f"{launched[1]} is {launched[0]}, which is no multiple of the {rest} ranks that one dp rank takes "
+        f"{launched.said_by} is {launched.size}, which is no multiple of the {rest} ranks that one dp rank takes "
         f"({describe_mesh({**given, 'dp': 1})}). A world of {or_list([near, near + rest])} works, or other sizes of cp, tp and pp.",
-        worldSize=launched[0],
+        worldSize=launched.size,
         ranksPerDp=rest,
     )
 

@@ -146,7 +146,7 @@ class SliceReader:
             for at, piece in found:
                 slices[at] = Slice(*prepared.cells[at], piece)
         if len(begun) == 1:
-            entry = prepared.ranges[0].wanted[0][1]
+            _, entry = prepared.ranges[0].wanted[0]
             if all(e.length == entry.length and e.encoding in (0, SEALED) for _, e in prepared.ranges[0].wanted):
                 slices.joined, slices.gap = data, entry.length - entry.raw_length
         return slices

@@ -3,9 +3,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Callable, Generic, TypeVar
+from typing import Any, Callable, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
+
+
+class _Kept(NamedTuple):
+    value: Any
+    size: int
 
 
 class Once(Generic[T]):
@@ -14,22 +19,23 @@ class Once(Generic[T]):
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
         self._size = 0
-        self._values: OrderedDict[str, tuple[T, int]] = OrderedDict()
+        self._values: OrderedDict[str, _Kept] = OrderedDict()
         self._loading: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def drop(self, key: str, value: T) -> None:
         """Forgets a value that turned out to be of no use, unless another one has taken its place."""
         with self._lock:
-            if (found := self._values.get(key)) is not None and found[0] is value:
-                self._size -= self._values.pop(key)[1]
+            if (found := self._values.get(key)) is not None and found.value is value:
+                self._size -= self._values.pop(key).size
 
     def _put(self, key: str, value: T, size: int) -> None:
         with self._lock:
-            self._size += size - self._values.pop(key, (None, 0))[1]
-            self._values[key] = (value, size)
+            before = self._values.pop(key, None)
+            self._size += size - (before.size if before else 0)
+            self._values[key] = _Kept(value, size)
             while self._size > self._size_max and len(self._values) > 1:
-                self._size -= self._values.popitem(last=False)[1][1]
+                self._size -= self._values.popitem(last=False)[1].size
 
     def get(self, key: str, load: Callable[[], tuple[T, int]]) -> T:
         """The value of a key; `load` gives it and its size. A failure is raised to the thread that loaded; the others try themselves."""
@@ -37,7 +43,8 @@ class Once(Generic[T]):
             with self._lock:
                 if (found := self._values.get(key)) is not None:
                     self._values.move_to_end(key)
-                    return found[0]
+                    value: T = found.value
+                    return value
                 if (turn := self._loading.get(key)) is None:
                     turn = self._loading[key] = threading.Lock()
                     turn.acquire()

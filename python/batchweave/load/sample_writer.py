@@ -70,7 +70,8 @@ class SampleWriter:
         except BatchWeaveError as error:
             if not is_error(error, "CLOSED"):
                 raise
-            self.point = self._log.point_of(self._log.look()[1][lane])
+            _, states = self._log.look()
+            self.point = self._log.point_of(states[lane])
 
     @property
     def position(self) -> Any:

@@ -86,7 +86,8 @@ class UnitLane:
         except BatchWeaveError as error:
             if not is_error(error, "CLOSED"):
                 raise
-            self._point = log.point_of(log.look()[1][lane])
+            _, lanes = log.look()
+            self._point = log.point_of(lanes[lane])
         self._units = decode_units(self._point.at)
         self._is_busy = 0
 

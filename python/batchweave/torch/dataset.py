@@ -292,10 +292,10 @@ class StreamingDataset(_Base[T]):
         group = process_group()
         if group is not None and group != (self.place.rank, self.place.world_size):
             raise mismatch(
-                f"This dataset was made for rank {self.place.rank} of {self.place.world_size}, and torch.distributed says that this process is rank {group[0]} of "
-                f"{group[1]}. Make it after init_process_group, in each process, or pass mesh and rank.",
+                f"This dataset was made for rank {self.place.rank} of {self.place.world_size}, and torch.distributed says that this process is rank {group.rank} of "
+                f"{group.size}. Make it after init_process_group, in each process, or pass mesh and rank.",
                 rank=self.place.rank,
-                launched=group[0],
+                launched=group.rank,
             )
         if group is None and self.place.world_size == 1 and self._place_pid != os.getpid() and is_spawned():
             resolve_mesh(None, None, os.environ, None, True)
