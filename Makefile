@@ -22,7 +22,7 @@ test-stores: build
 	@node scripts/test-stores.mjs
 
 # Fleets on engines that can be had: Ray (pip install 'ray[data]'), Slurm (slurmctld slurmd slurm-client munge, as root), a Kubernetes API server
-# (BATCHWEAVE_KUBE_BIN). What is missing is skipped with its reason. BATCHWEAVE_PYTHON names the interpreter.
+# (BATCHWEAVE_KUBE_BIN; npm install --no-save --ignore-scripts @kubernetes/client-node@1). What is missing is skipped with its reason. BATCHWEAVE_PYTHON names the interpreter.
 .PHONY: test-engines
 test-engines: build
 	@cd python/tests && PYTHONPATH=..:. $${BATCHWEAVE_PYTHON:-python3} -m unittest -v engines.test_ray engines.test_slurm engines.test_kubernetes

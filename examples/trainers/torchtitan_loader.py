@@ -1,27 +1,32 @@
-"""torchtitan: a data loader for its `build_dataloader_fn`. `python torchtitan_loader.py URI OUT` reads with it as the trainer does.
+"""torchtitan: a data loader for its `Trainer.Config.dataloader`. `python torchtitan_loader.py URI OUT` builds it and reads with it as the trainer does.
 
-torchtitan asks for an iterable of (inputs by name, labels) that is Stateful: its checkpoints then hold the place in the log.
+torchtitan asks for an iterable of (inputs by name, labels) that is Stateful: its distributed checkpoints then hold the place in the log. The place is the
+same for all ranks, and good on any number of them.
 """
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
 from typing import Any, Iterator
+
+import torch.distributed.checkpoint as checkpoint
+from torch import distributed
+from torchtitan.components.dataloader import BaseDataLoader
 
 from batchweave import StreamingDataset
 from model import Seen, as_batch
 
-try:
-    from torchtitan.components.dataloader import BaseDataLoader
-except ImportError:
-    from torch.distributed.checkpoint.stateful import Stateful as BaseDataLoader  # what it is made of
-
 
 class LogDataLoader(BaseDataLoader):  # type: ignore[misc]
-    """What `build_dataloader(dp_world_size, dp_rank, tokenizer, job_config)` returns."""
+    """In the trainer's config: `dataloader = LogDataLoader.Config(uri="s3://train/runs/7b")`."""
 
-    def __init__(self, uri: str, dp_world_size: int, dp_rank: int) -> None:
-        self._dataset = StreamingDataset(uri, mesh={"dp": dp_world_size}, rank=dp_rank, decode="torch", policy="global-batch")
+    @dataclass(kw_only=True, slots=True)
+    class Config(BaseDataLoader.Config):  # type: ignore[misc]
+        uri: str = ""
+
+    def __init__(self, config: Config, *, dp_world_size: int, dp_rank: int, **_: Any) -> None:
+        self._dataset = StreamingDataset(config.uri, mesh={"dp": dp_world_size}, rank=dp_rank, decode="torch", policy="global-batch")
 
     def __iter__(self) -> Iterator[tuple[dict[str, Any], Any]]:
         for share in self._dataset:
@@ -37,20 +42,28 @@ class LogDataLoader(BaseDataLoader):  # type: ignore[misc]
 
 def main(uri: str, out: str) -> None:
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if world > 1:
+        distributed.init_process_group("gloo")
     seen = Seen()
-    loader = LogDataLoader(uri, world, rank)
-    state: dict[str, Any] = {}
+
+    def build() -> LogDataLoader:
+        # What torchtitan's Trainer calls.
+        return LogDataLoader.Config(uri=uri).build(dp_world_size=world, dp_rank=rank, tokenizer=None, seq_len=64, local_batch_size=1)
+
+    loader = build()
     for i, (inputs, _) in enumerate(loader):
         seen.add(inputs["input"])
-        state = loader.state_dict()
         if i == 2:
             break
+    checkpoint.save({"dataloader": loader}, checkpoint_id=f"{out}.checkpoint")
     # As after a crash: another process's loader goes on from the checkpoint.
-    again = LogDataLoader(uri, world, rank)
-    again.load_state_dict(state)
+    again = build()
+    checkpoint.load({"dataloader": again}, checkpoint_id=f"{out}.checkpoint")
     for inputs, _ in again:
         seen.add(inputs["input"])
     seen.write(f"{out}.{rank}")
+    if world > 1:
+        distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -20,9 +20,12 @@ from typing import Any, Iterator
 from batchweave import BatchWeaveError, open_namespace
 from batchweave.format.sample_block import decode_sample_table
 from batchweave.load import Item, LanePart, PreparedImage, PreparedSample, SampleWriter, Source, UnitReader, arrow, huggingface, load, stream, webdataset
-from batchweave.load.lane_choice import LaneChoice
+from batchweave.load.fleet_hints import FleetHints
+from batchweave.load.lane_claims import SHY_S, LaneClaims
+from batchweave.load.lane_watch import LaneWatch, LogView
 from batchweave.load.prepared_sample import as_prepared, decode_sample, encode_sample, split_sample
 from batchweave.load.source_log import LaneState, open_source_log
+from memory_store import MemoryStore
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PIPELINE = os.path.join(HERE, "load_pipeline.py")
@@ -191,7 +194,7 @@ class FleetTest(Case):
         expected = Blocks(f"{self.uri}/alone/doubled")
         self.assertEqual(len(expected.ids), 160)
         folder = self.folder + "/many"
-        for kills in range(3):
+        for kills in range(2):
             loaders = [run_loader(folder, "doubled", LOAD_COUNT="80", LOAD_DELAY="0.1") for _ in range(1 + kills % 2)]
             begun = self.steps(folder)
             while self.steps(folder) < begun + 3:
@@ -210,17 +213,17 @@ class FleetTest(Case):
         self.assertEqual(len(set(found.ids)), 160)
 
     @staticmethod
-    def steps(folder: str) -> int:
+    def steps(folder: str, source: str = "doubled") -> int:
         try:
-            return int(open_namespace(f"file://{folder}/doubled").info()["steps"]["end"])
+            return int(open_namespace(f"file://{folder}/{source}").info()["steps"]["end"])
         except BatchWeaveError:
             return 0
 
     def test_a_loader_that_is_told_to_stop_frees_its_lanes_at_once(self) -> None:
         first = run_loader(self.folder, "plain", LOAD_COUNT="400", LOAD_DELAY="0.02")
-        while not os.path.exists(f"{self.folder}/plain/namespace.json"):
+        while self.steps(self.folder, "plain") < 2:
+            self.assertIsNone(first.poll())
             time.sleep(0.1)
-        time.sleep(3)
         first.send_signal(signal.SIGTERM)
         _, errors = first.communicate(timeout=10)
         self.assertEqual(first.returncode, 128 + signal.SIGTERM, errors.decode())
@@ -231,38 +234,88 @@ class FleetTest(Case):
         self.assertEqual(sorted(map(int, Blocks(f"{self.uri}/plain").ids)), list(range(400)))
 
 
-class ChoiceTest(unittest.TestCase):
-    """Who takes which lane, on a clock of the test's own."""
+class ClaimTest(unittest.TestCase):
+    """Who takes and gives up which lane, on a clock of the test's own: the rules that loaders in TypeScript have."""
 
     def setUp(self) -> None:
         self.now = 0.0
-        self.choice = LaneChoice(lambda: self.now)
+        self.watch = LaneWatch()
+        self.claims = LaneClaims(self.watch, lambda: self.now)
+
+    def look(self, lanes: list[LaneState], end: int = 0, reached: int = 0) -> LogView:
+        view = LogView(end, lanes, max(end, reached), 0, False)
+        self.watch.observe(view, self.now)
+        return view
 
     def test_processes_that_start_together_take_a_few_at_a_time(self) -> None:
-        lanes = [LaneState(lane, 0, 0, 0, True, None) for lane in range(16)]
-        taken = [len(self.choice.choose(lanes, set(), 16, set())) for _ in range(4)]
+        lanes = [LaneState(lane, 0, 0, 0, True, None) for lane in range(32)]
+        self.look(lanes)
+        taken = []
+        for _ in range(4):
+            chosen = self.claims.free(lanes, set(), 32)
+            taken.append(len(chosen))
+            self.claims.learn([True] * len(chosen))
         self.assertEqual(taken, [1, 2, 4, 8])
+        self.claims.learn([True, False])  # somebody else wanted the same
+        self.assertEqual(len(self.claims.free(lanes, set(), 32)), 1)
+
+    def late(self, seconds: float, epoch: int, seq: int = 5) -> list[int]:
+        """Another lane has written above this one, so it is wanted."""
+        self.now = seconds
+        lanes = [LaneState(0, epoch, 1, seq, False, None), LaneState(1, 1, 1, seq + 1, False, None)]
+        self.look(lanes, end=2 * seq, reached=2 * seq + 2)
+        return [lane.lane for lane in self.claims.standing(lanes, {1}, 4, False)]
 
     def test_a_lane_is_taken_over_only_after_it_stood_still_and_later_each_time(self) -> None:
-        def at(seconds: float, epoch: int = 1, seq: int = 5) -> list[int]:
-            self.now = seconds
-            lane = LaneState(0, epoch, 1, seq, False, [])
-            self.choice.see([lane])
-            return [found.lane for found in self.choice.choose([lane], set(), 4, {0})]
-
-        self.assertEqual([at(0), at(2.9), at(3.1)], [[], [], [0]])
-        self.assertEqual([at(4, epoch=2), at(6.9, epoch=2), at(7.1, epoch=2)], [[], [], [0]])
-        self.assertEqual([at(8, epoch=3), at(13.9, epoch=3), at(14.1, epoch=3)], [[], [], [0]])  # one more opening without a block
+        self.assertEqual([self.late(0, 1), self.late(2.9, 1), self.late(3.1, 1)], [[], [], [0]])
+        self.assertEqual([self.late(4, 2), self.late(9.9, 2), self.late(10.1, 2)], [[], [], [0]])  # one opening without a block
+        self.assertEqual([self.late(11, 3), self.late(22.9, 3), self.late(23.1, 3)], [[], [], [0]])
 
     def test_a_lane_whose_blocks_take_long_is_given_three_times_as_long(self) -> None:
         for seq in range(1, 6):
-            self.now = 10.0 * seq
-            self.choice.see([LaneState(0, 1, 1, seq, False, [])])
-        lane = LaneState(0, 1, 1, 5, False, [])
-        self.now = 79.0
-        self.assertEqual(self.choice.choose([lane], set(), 1, {0}), [])
-        self.now = 81.0
-        self.assertEqual(self.choice.choose([lane], set(), 1, {0}), [lane])
+            self.late(10.0 * seq, 1, seq)
+        self.assertEqual([self.late(79.0, 1), self.late(81.0, 1)], [[], [0]])
+
+    def test_a_lane_that_nobody_waits_for_is_left_alone(self) -> None:
+        lanes = [LaneState(0, 1, 1, 40, False, None), LaneState(1, 1, 1, 5, False, None)]
+        for self.now in (0.0, 100.0):
+            self.look(lanes, end=11)
+        self.assertEqual(self.claims.standing(lanes, {1}, 4, False), [], "lane 0 is far ahead of lane 1")
+
+    def test_who_holds_more_than_others_for_long_gives_up_the_lane_needed_last_and_leaves_it_to_them(self) -> None:
+        lanes = [LaneState(lane, 1, 1, 5 - (lane == 2), False, None) for lane in range(3)]
+        view = self.look(lanes, end=14)
+        self.assertIsNone(self.claims.surplus(view, [0, 1, 2], True))
+        self.now = SHY_S + 0.1
+        self.assertEqual(self.claims.surplus(view, [0, 1, 2], True), 1)
+        self.assertIsNone(self.claims.surplus(view, [0, 2], True), "not two at once")
+        free = [LaneState(1, 2, 1, 5, True, None)]
+        self.assertEqual(self.claims.free(free, {0, 2}, 4), [])
+        self.now += SHY_S
+        self.assertEqual(self.claims.free(free, {0, 2}, 4), free)
+
+
+class HintTest(unittest.TestCase):
+    def test_loaders_of_a_source_tell_each_other_what_they_hold_and_read_what_others_want(self) -> None:
+        """Words are compared within one source; what constructors leave is read as they write it."""
+        store = MemoryStore()
+        first, second, other = FleetHints(store, "web"), FleetHints(store, "web"), FleetHints(store, "books")
+        now = int(time.time() * 1_000)
+        store.put(f"hint/want/web/17-{now}-0123456789ab", b"")
+        store.put(f"hint/want/web/3-{now - 400_000}-0123456789ab", b"")
+        store.put("hint/want/web/junk", b"")
+        self.assertEqual([want.block for want in first.read(4)], [17])
+        self.assertEqual(store.list("hint/want/")[0], [f"hint/want/web/17-{now}-0123456789ab"], "the rest is removed")
+        other.read(9)
+        second.read(1)
+        self.assertFalse(second.is_above_share(1))
+        first.read(4)
+        self.assertTrue(first.is_above_share(4))
+        self.assertFalse(first.is_above_share(2))
+        self.assertEqual(len(store.list("hint/hold-of/web/")[0]), 2)
+        first.leave()
+        second.leave()
+        self.assertEqual(store.list("hint/hold-of/web/")[0], [])
 
 
 def everything(reader: Any, lanes: int, epochs: int = 1, shuffle: bool = False) -> list[list[Item]]:

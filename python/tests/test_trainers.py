@@ -111,11 +111,11 @@ class TrainerTest(unittest.TestCase):
     def test_plain_fsdp_with_two_ranks(self) -> None:
         self.check("fsdp.py", 2)
 
-    @_needs()
+    @_needs("torchtitan", "tyro", "torchdata")
     def test_the_data_loader_of_torchtitan_goes_on_from_its_state(self) -> None:
         self.check("torchtitan_loader.py", 2)
 
-    @_needs()
+    @_needs("megatron")
     def test_the_batch_provider_of_megatron_core(self) -> None:
         self.check("megatron_provider.py", 2)
 

@@ -33,6 +33,10 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
     summary: "Show what fleet up would hand to an engine",
     load: () => import("./commands/fleet-render.js"),
   },
+  "fleet scale": {
+    summary: "Carry out fleet advice on Kubernetes or Slurm",
+    load: () => import("./commands/fleet-scale.js"),
+  },
   "fleet size": { summary: "Size a fleet for a pipeline", load: () => import("./commands/fleet-size.js") },
   "fleet advice": {
     summary: "Say how many processes there should be now",

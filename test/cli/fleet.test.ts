@@ -20,17 +20,21 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 writeFileSync(
   join(folder, "numbers.py"),
-  `import time
+  `import os, time
 from batchweave.load import Source, stream
+
+FAST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fast")
 
 def numbers():
     return range(200)
 
 def tokens(n):
-    time.sleep(0.01)
+    # Slow at first, so that nobody ends before it is killed.
+    if not os.path.exists(FAST):
+        time.sleep(0.5)
     return {"tokens": [1000 + n] * (3 + n % 5)}
 
-numbers_source = Source("numbers", stream(numbers), transforms=[tokens], lanes=2, block_samples=8)
+numbers_source = Source("numbers", stream(numbers), transforms=[tokens], lanes=2, block_samples=2)
 `,
 );
 writeFileSync(join(folder, "web-0.jsonl"), Array.from({ length: 120 }, (_, n) => `{"text":"page ${n}"}\n`).join(""));
@@ -50,6 +54,14 @@ export default definePipeline({
 });
 `,
 );
+
+const somePlan = {
+  v: 1,
+  kind: "batchweave-fleet-plan",
+  sources: { numbers: { lanes: 2, own: { processes: 2, threads: 3, memoryBytes: 1e9 } } },
+  loaders: { processes: 1, threads: 1, memoryBytes: 1e9 },
+  constructors: { processes: 1, threads: 1, memoryBytes: 1e9 },
+};
 
 const uri = `file://${folder}/log`;
 const env = { ...process.env, FLEET_URI: uri, PYTHONPATH: join(root, "python") };
@@ -78,6 +90,7 @@ test("a fleet goes on when its processes and its driver are killed, and every sa
   while (!first.lines.join("").includes("starts again")) await systemEnv.sleep(50);
   first.kill("SIGKILL");
   await once(first, "exit");
+  writeFileSync(join(folder, "fast"), "");
   // Its processes go on without it; a second fleet joins them.
   const second = up("--construct", "2");
   const [status] = (await once(second, "exit")) as [number];
@@ -188,6 +201,22 @@ test("manifests say what each role runs, with the pipeline's files, and no proce
   expect(manifests[2]?.spec.parallelism).toBe(8);
   expect(manifests[2]?.spec.template.spec.securityContext).toMatchObject({ runAsNonRoot: true });
   expect(manifests[3]?.spec.template.spec.containers[0]?.command).toContain("/pipeline/numbers.py:numbers");
+  const plan = join(folder, "plan.json");
+  writeFileSync(plan, JSON.stringify(somePlan));
+  expect(batchweave(...on, "--image", "x", "--autoscale").stderr).toMatch(/--autoscale needs --plan FILE/);
+  const scaled = batchweave(...on, "--image", "x", "--autoscale", "--plan", plan, "--json");
+  const found = JSON.parse(scaled.stdout) as typeof manifests;
+  expect(
+    found.map(({ kind, metadata }) => `${kind} ${metadata.name}`).filter((name) => name.endsWith("-scale")),
+  ).toEqual([
+    "ServiceAccount batchweave-pipeline-scale",
+    "Role batchweave-pipeline-scale",
+    "RoleBinding batchweave-pipeline-scale",
+    "Job batchweave-pipeline-scale",
+  ]);
+  expect(found.at(-1)?.spec.template.spec.containers[0]?.command.join(" ")).toBe(
+    "batchweave fleet scale /pipeline/pipeline.mjs --on kubernetes --plan /pipeline/plan.json",
+  );
 });
 
 test("a script for Slurm starts a process again, and not one whose input is at fault", () => {
@@ -214,19 +243,28 @@ test("an engine that is not there is one sentence and a code", () => {
   const path = process.env["PATH"];
   const options = { env: { ...env, PATH: folder }, encoding: "utf8" } as const;
   const on = [main, "fleet", "up", join(folder, "pipeline.mjs"), "--image", "x", "--on"];
-  expect(spawnSync(process.execPath, [...on, "kubernetes"], options).stderr).toMatch(
-    /^error\[MISSING_PACKAGE\]: There is no program kubectl here\./,
+  // Whether its client library is installed or not; nobody listens on that port.
+  const cluster = { name: "none", cluster: { server: "http://127.0.0.1:1" } };
+  const context = { name: "none", context: { cluster: "none", user: "none" } };
+  const config = { clusters: [cluster], contexts: [context], users: [{ name: "none" }], "current-context": "none" };
+  writeFileSync(join(folder, "kubeconfig"), JSON.stringify(config));
+  const away = { ...options, env: { ...options.env, KUBECONFIG: join(folder, "kubeconfig") } };
+  expect(spawnSync(process.execPath, [...on, "kubernetes"], away).stderr).toMatch(
+    /^error\[(MISSING_PACKAGE\]: A fleet on Kubernetes needs the package @kubernetes|ENGINE_FAILED\]: The Kubernetes API server at http:\S+ does not answer: )/,
+  );
+  expect(spawnSync(process.execPath, [...on, "slurm"], options).stderr).toMatch(
+    /^error\[MISSING_PACKAGE\]: There is no program squeue here\./,
   );
   writeFileSync(
-    join(folder, "sbatch"),
-    `#!${"/bin/sh"}\necho "sbatch: error: Unable to contact slurm controller" >&2\nexit 1\n`,
+    join(folder, "squeue"),
+    `#!${"/bin/sh"}\necho "squeue: error: Unable to contact slurm controller" >&2\nexit 1\n`,
     {
       mode: 0o755,
     },
   );
   expect(
     spawnSync(process.execPath, [...on, "slurm"], { ...options, env: { ...env, PATH: `${folder}:${path}` } }).stderr,
-  ).toMatch(/^error\[ENGINE_FAILED\]: sbatch --parsable failed: sbatch: error: Unable to contact slurm controller\./);
+  ).toMatch(/^error\[ENGINE_FAILED\]: squeue --me failed: squeue: error: Unable to contact slurm controller\./);
   expect(batchweave("fleet", "up", join(folder, "pipeline.mjs"), "--on", "mesos").stderr).toMatch(
     /^error\[INVALID_ARGUMENT\]: --on must be/,
   );

@@ -3,7 +3,8 @@
  * phases of the mixture; no process gets more than it has; a limit that binds is named with the step time it allows; nonsense is one sentence.
  * Method: pure functions with drawn costs; real sources with a transform of known cost; the command with a plan file.
  */
-import { readFileSync, writeFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
@@ -13,15 +14,19 @@ import {
   definePipeline,
   demandPhases,
   describeFleet,
+  external,
   type FleetCosts,
   jsonl,
+  type Pipeline,
   type PipelineSpec,
   planFleet,
+  python,
   readFleetPlan,
   type SourceProfile,
   sizeFleet,
   stagedMix,
   staticMix,
+  tokenize,
   transform,
   warmUpMix,
   withFleetPlan,
@@ -309,3 +314,71 @@ describe("the plan file", () => {
     await expect(readFleetPlan(join(folder, "none.json"))).rejects.toThrow(/cannot be read \(ENOENT\)/);
   });
 });
+
+test("a Python source is measured by its own loader, one that anybody fills by what is in its log", async () => {
+  const folder = dataFolder();
+  mkdirSync(folder, { recursive: true });
+  writeJsonl(folder, "web", [20]);
+  const text = `
+import time
+from batchweave.load import Source, stream
+
+def tokens(n):
+    time.sleep(0.02)
+    return {"tokens": [n] * 50}
+
+books = Source("books", stream(lambda: range(40)), transforms=[tokens], lanes=4)
+`;
+  writeFileSync(join(folder, "books.py"), text);
+  const build = (others: PipelineSpec["sources"]): Pipeline =>
+    definePipeline({
+      namespace: { uri: `file://${folder}/log`, grid: { rows: 2, chunks: 1 }, lanes: 2 },
+      sources: {
+        web: jsonl({ shards: join(folder, "web-*.jsonl*"), transforms: [tokenize({ tokenizer: { kind: "bytes" } })] }),
+        ...others,
+      },
+      strategy: (graph) => graph.balance(),
+      construct: { seqLength: 1_000 },
+      workers: { threads: 0 },
+      exchange: "log",
+    });
+  const measure = { samplesMax: 8, msMax: 2_000 };
+  const inPython = python({ file: join(folder, "books.py:books"), lanes: 4 });
+  const before = process.env["PYTHONPATH"];
+  process.env["PYTHONPATH"] = join(import.meta.dirname, "../../python");
+  try {
+    // 1,000 tokens a step are 20 samples of 50, 20 ms each: 0.4 s of a worker, three quarters busy.
+    const { plan, costs } = await sizeFleet(build({ books: inPython }), { stepSeconds: 0.1, threads: 2 }, measure, {
+      env: systemEnv,
+    });
+    const books = costs.profiles.find(({ source }) => source === "books");
+    expect(books?.loaderMs).toBeGreaterThanOrEqual(20);
+    expect(books).toMatchObject({ tokens: 50, faults: 0 });
+    expect(plan.sources["books"]?.own).toMatchObject({ threads: 2 });
+    expect(plan.sources["books"]?.own?.processes).toBeGreaterThanOrEqual(3);
+    expect(plan.sources["web"]?.own).toBe(undefined);
+    expect(describeFleet(plan)).toMatch(/load books +\d processes of 2 workers, .* in Python/);
+    const missing = sizeFleet(build({ rows: external({ lanes: 1 }) }), { stepSeconds: 1 }, measure, { env: systemEnv });
+    await expect(missing).rejects.toThrow(
+      /Source rows is filled by a program of its own, and there is no block of it at/,
+    );
+    const script = `
+from batchweave.load import SampleWriter
+with SampleWriter("file://${folder}/log.sources", "rows") as writer:
+    writer.write({"tokens": [n] * 30} for n in range(10))`;
+    expect(spawnSync("python3", ["-c", script], { encoding: "utf8" }).stderr).toBe("");
+    const seen = await sizeFleet(build({ rows: external({ lanes: 1 }) }), { stepSeconds: 1 }, measure, {
+      env: systemEnv,
+    });
+    expect(seen.costs.profiles.find(({ source }) => source === "rows")).toMatchObject({ tokens: 30, loaderMs: 0 });
+    expect(seen.plan.sources["rows"]?.own).toEqual({ processes: 0, threads: 0, memoryBytes: 0 });
+    writeFileSync(join(folder, "books.py"), text.replace("time.sleep(0.02)", "raise ValueError('bad row')"));
+    const broken = sizeFleet(build({ books: inPython }), { stepSeconds: 1 }, measure, { env: systemEnv });
+    await expect(broken).rejects.toThrow(
+      /Source books could not be measured by its Python loader: .*ValueError: bad row/,
+    );
+  } finally {
+    if (before === undefined) delete process.env["PYTHONPATH"];
+    else process.env["PYTHONPATH"] = before;
+  }
+}, 120_000);

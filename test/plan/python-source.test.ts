@@ -1,92 +1,140 @@
 /**
- * Property: a source that Python loads and one that TypeScript loads are mixed into one training log, which a Python rank reads: every sample of both once,
- * with the tokens that the Python transform made, though a Python loader is killed on the way.
- * Method: real Python processes and a log in a folder; the constructors run here.
+ * Property: sources that Python loads and that TypeScript loads are mixed into one training log, which a Python rank reads: every sample of both once, with the
+ * tokens that the Python transform made, though a loader of each kind is killed on the way. Who holds more lanes than a newcomer gives it some.
+ * Method: real processes of both languages and a log in a folder.
  */
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
-import { openNamespace, systemEnv } from "../../src/index.js";
-import {
-  auditPipeline,
-  definePipeline,
-  external,
-  jsonl,
-  type Pipeline,
-  python,
-  runConstructors,
-  runLoaders,
-  tokenize,
-} from "../../src/plan/index.js";
+import { openNamespace, openStore, systemEnv } from "../../src/index.js";
+import { auditPipeline, definePipeline, external, loadPipeline } from "../../src/plan/index.js";
 import { dataFolder, writeJsonl } from "./data-files.js";
 
 const interpreter = process.env["BATCHWEAVE_PYTHON"] ?? "python3";
-const env = { ...process.env, PYTHONPATH: join(import.meta.dirname, "../../python") };
+const root = fileURLToPath(new URL("../..", import.meta.url));
+const env = { ...process.env, PYTHONPATH: join(root, "python") };
+const cli = join(root, "dist/src/cli/main.js");
+const [books, pages] = [300, 1_200];
 
-const pipelineFile = `
-import time
+// Slow until the file `fast` is there, so that nobody ends before it is killed, however busy the machine is.
+const pythonText = `
+import os, time
 from batchweave.load import Source, stream
 
+FAST = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fast")
+
 def numbers():
-    return range(300)
+    return range(${books})
 
 def tokens(n):
-    time.sleep(0.004)
+    if not os.path.exists(FAST):
+        time.sleep(0.6)
     return {"tokens": [1000 + n] * (3 + n % 5), "features": {"n": n}}
 
-books = Source("books", stream(numbers), transforms=[tokens], lanes=2, block_samples=16)
+books = Source("books", stream(numbers), transforms=[tokens], lanes=4, block_samples=1)
 `;
 
-function build(folder: string): Pipeline {
-  return definePipeline({
-    namespace: { uri: `file://${folder}/log`, grid: { rows: 2, chunks: 1 }, lanes: 2 },
-    sources: {
-      web: jsonl({
-        shards: join(folder, "web-*.jsonl*"),
-        transforms: [tokenize({ tokenizer: { kind: "bytes" } })],
-        epochs: 1,
-        lanes: 2,
-      }),
-      books: python({ file: join(folder, "books.py:books"), lanes: 2, weight: 2 }),
-    },
-    strategy: (graph) => graph.balance(),
-    construct: { seqLength: 256 },
-    workers: { threads: 0 },
-    exchange: "log",
-  });
+const slowText = `
+import { existsSync } from "node:fs";
+const fast = new URL("./fast", import.meta.url);
+export const slow = (value) => {
+  if (!existsSync(fast)) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 300);
+  return value;
+};
+`;
+
+const pipelineText = `
+import { definePipeline, jsonl, python, tokenize, transform } from ${JSON.stringify(join(root, "dist/src/plan/index.js"))};
+const here = (name) => new URL(name, import.meta.url);
+export default definePipeline({
+  namespace: { uri: new URL("./log", import.meta.url).href, grid: { rows: 2, chunks: 1 }, lanes: 2 },
+  sources: {
+    web: jsonl({
+      shards: here("./web-*.jsonl*"),
+      transforms: [transform(here("./slow.mjs"), "slow"), tokenize({ tokenizer: { kind: "bytes" } })],
+      epochs: 1,
+      lanes: 4,
+    }),
+    books: python({ file: here("./books.py:books"), lanes: 4, weight: 2 }),
+  },
+  strategy: (graph) => graph.balance(),
+  construct: { seqLength: 256 },
+  workers: { threads: 1 },
+  exchange: { kind: "log", blockSamples: 8 },
+});
+`;
+
+/** A process of the fleet; `ended` gives its exit status. */
+function start(program: string, ...args: string[]): { readonly child: ChildProcess; readonly ended: Promise<unknown> } {
+  const child = spawn(program, args, { env, stdio: ["ignore", "ignore", "inherit"] });
+  return { child, ended: once(child, "exit").then(([status]) => status) };
 }
 
-function load(folder: string): ChildProcess {
-  const args = ["-m", "batchweave", "load", `${folder}/books.py:books`, "--uri", `file://${folder}/log.sources`];
-  return spawn(interpreter, [...args, "--workers", "1"], { env, stdio: ["ignore", "ignore", "inherit"] });
-}
-
-test("samples of a Python loader and of a TypeScript loader are each in the training log once", async () => {
+test("loaders of both kinds serve one pipeline, share by the same rules, and are killed: every sample is there once", async () => {
   const folder = dataFolder();
   mkdirSync(folder, { recursive: true });
-  writeJsonl(folder, "web", [60, 40]);
-  writeFileSync(join(folder, "books.py"), pipelineFile);
-  const pipeline = build(folder);
-  const first = load(folder);
-  const fast = { producer: { cadence: { kind: "interval", intervalMs: 20 } } } as const;
-  const running = Promise.all([runLoaders(pipeline, fast), runConstructors(pipeline, fast)]);
-  const books = await openNamespace(`file://${folder}/log.sources/books`, { waitMs: 60_000 });
-  while ((await books.info()).steps.end < 4) await systemEnv.sleep(50);
-  first.kill("SIGKILL");
-  await once(first, "exit");
-  const ended = once(load(folder), "exit");
-  const [, result] = await running;
-  expect(result.closed).toBe(true);
-  const [status] = (await ended) as [number];
-  expect(status).toBe(0);
+  writeJsonl(folder, "web", [pages / 2, pages / 2]);
+  const file = join(folder, "pipeline.mjs");
+  writeFileSync(join(folder, "books.py"), pythonText);
+  writeFileSync(join(folder, "slow.mjs"), slowText);
+  writeFileSync(file, pipelineText);
+  const loadPages = (): ReturnType<typeof start> => start(process.execPath, cli, "load", file);
+  const loadBooks = (): ReturnType<typeof start> =>
+    start(
+      interpreter,
+      "-m",
+      "batchweave",
+      "load",
+      `${folder}/books.py:books`,
+      "--uri",
+      `file://${folder}/log.sources`,
+      "--workers",
+      "1",
+    );
+  const construct = start(process.execPath, cli, "construct", file);
+  const [firstPages, secondPages, firstBooks] = [loadPages(), loadPages(), loadBooks()];
+  const hints = await openStore(`file://${folder}/log.sources/.fleet`, {}, systemEnv);
+  /** Lanes that each Python loader says it holds. */
+  const shares = async (): Promise<number[]> =>
+    (await hints.list("hint/hold-of/books/", {})).objects.map(({ key }) =>
+      Number(key.split("/").at(-1)?.split("-")[0]),
+    );
+  const until = async (is: () => Promise<boolean>): Promise<void> => {
+    while (!(await is())) {
+      for (const { child } of [construct, firstPages, secondPages, firstBooks]) expect(child.exitCode).toBe(null);
+      await systemEnv.sleep(200);
+    }
+  };
+  const logs = await Promise.all(
+    ["log.sources/books", "log.sources/web"].map((name) =>
+      openNamespace(`file://${folder}/${name}`, { waitMs: 120_000 }),
+    ),
+  );
+  for (const log of logs) await until(async () => (await log.info()).steps.end >= 2);
+  await until(async () => (await shares()).includes(4));
+  // One holds all four lanes: it gives one up to the next that comes.
+  const secondBooks = loadBooks();
+  await until(async () => (await shares()).sort().join() === "1,3");
+  for (const { child, ended } of [firstPages, firstBooks]) {
+    child.kill("SIGKILL");
+    expect(await ended).toBe(null);
+  }
+  writeFileSync(join(folder, "fast"), "");
+  expect(await Promise.all([construct, secondPages, secondBooks].map(({ ended }) => ended))).toEqual([0, 0, 0]);
   const ns = await openNamespace(`file://${folder}/log`);
+  const { closed, steps } = await ns.info();
+  expect(closed).toBe(true);
+  const pipeline = await loadPipeline(file);
   expect(await auditPipeline(pipeline, ns, { env: systemEnv })).toMatchObject({ lost: 0, repeated: 0 });
-  const ids: string[] = [];
-  for (let step = 0; step < result.end; step++)
-    for (const { source, id } of (await ns.samples(step)) ?? []) if (source === "books") ids.push(id);
-  expect(ids.map(Number).sort((a, b) => a - b)).toEqual(Array.from({ length: 300 }, (_, n) => n));
+  const ids: Record<string, string[]> = { web: [], books: [] };
+  for (let step = 0; step < steps.end; step++)
+    for (const { source, id } of (await ns.samples(step)) ?? []) ids[source]?.push(id);
+  expect(new Set(ids["web"]).size).toBe(pages);
+  expect(ids["web"]?.length).toBe(pages);
+  expect(ids["books"]?.map(Number).sort((a, b) => a - b)).toEqual(Array.from({ length: books }, (_, n) => n));
   // What a rank in Python sees: each number as often as the transform wrote it. Numbers above 999 are no bytes of web pages.
   const script = `
 import json, sys
@@ -97,13 +145,19 @@ for share in open_namespace(sys.argv[1]).consumer({"dp": 1}, 0, rows_per_rank=2)
     for piece in share.slices:
         tensor = decode_safetensors(piece.bytes)[0]["tokens"]
         seen.update(memoryview(bytes(tensor.data)).cast({"I32": "i", "I64": "q"}[tensor.dtype]))
-print(json.dumps([seen[1000 + n] for n in range(300)]))`;
+print(json.dumps([seen[1000 + n] for n in range(${books})]))`;
   const read = spawnSync(interpreter, ["-c", script, ns.uri], { env, encoding: "utf8" });
   expect(read.stderr).toBe("");
-  expect(JSON.parse(read.stdout)).toEqual(Array.from({ length: 300 }, (_, n) => 3 + (n % 5)));
-});
+  expect(JSON.parse(read.stdout)).toEqual(Array.from({ length: books }, (_, n) => 3 + (n % 5)));
+}, 600_000);
 
 test("a source that others fill is refused where it would have to be read", () => {
-  const spec = { ...build("/nowhere").spec, sources: { books: external({ lanes: 2 }) }, exchange: "direct" } as const;
-  expect(() => definePipeline(spec)).toThrow(/Source books is filled by other processes/);
+  const build = (): unknown =>
+    definePipeline({
+      namespace: { uri: "memory:none", grid: { rows: 1, chunks: 1 }, lanes: 2 },
+      sources: { books: external({ lanes: 2 }) },
+      strategy: (graph) => graph.balance(),
+      construct: { seqLength: 256 },
+    });
+  expect(build).toThrow(/Source books is filled by other processes/);
 });

@@ -20,6 +20,8 @@ def add_load(commands: Any, count: Callable[[str], int]) -> None:
     load.add_argument("--uri", help="The folder of source logs (default: what the source says, or BATCHWEAVE_SOURCES).")
     load.add_argument("--workers", type=int, help="Processes for transforms (default: one a core; 0: none, transforms run in this process).")
     load.add_argument("--lanes", type=count, help="Lanes that this process holds at most (default: all).")
+    load.add_argument("--measure", type=count, metavar="N", help="Write nothing; say what N samples cost, as fleet size asks.")
+    load.add_argument("--seconds", type=float, default=10.0, help="With --measure: time for it, about (default 10).")
     load.add_argument("--no-pulse", action="store_true", help="Leave no hints of life beside the training log.")
     add_telemetry(load)
     load.add_argument("--json", action="store_true")
@@ -32,7 +34,11 @@ def run_load(args: argparse.Namespace) -> None:
 
     if not args.json:
         logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
-    loader = Loader(load_pipeline(args.source), args.uri, workers=args.workers, lanes_max=args.lanes, place=args.source, pulse=not args.no_pulse)
+    source = load_pipeline(args.source)
+    if args.measure is not None:
+        _measure(source, args)
+        return
+    loader = Loader(source, args.uri, workers=args.workers, lanes_max=args.lanes, place=args.source, pulse=not args.no_pulse)
     # The lanes write in threads of their own, and a signal interrupts this one.
     ended: list[Any] = []
     done = threading.Event()
@@ -59,3 +65,13 @@ def run_load(args: argparse.Namespace) -> None:
         return
     end = "complete" if report.is_complete else "not complete"
     print(printable(f"source {report.source}: {report.samples} samples loaded here, {report.faults} left out; the log is {end}"), file=sys.stderr)
+
+
+def _measure(source: Any, args: argparse.Namespace) -> None:
+    from ..load.measure import measure
+
+    found = measure(source, args.measure, args.seconds, args.source)
+    if args.json:
+        sys.stdout.write(dump_json(found).decode() + "\n")
+        return
+    print(printable(f"source {source.name}: {found['loaderMs']:.2f} ms to transform and {found['readMs']:.2f} ms to read a sample, {found['tokens']:.0f} tokens, {found['faults']} of {found['samples']} left out"))

@@ -17,6 +17,8 @@ from .transform_pool import Job, Outcome, TransformPool
 
 #: How often a loader that waits for a worker looks whether it is to stop.
 _LOOK_S = 0.5
+#: Blocks that a lane may be ahead of the log's end, where others hold it up.
+_AHEAD_BLOCKS = 32
 
 
 class _Slot(NamedTuple):
@@ -39,15 +41,26 @@ class LaneLoader:
         self.samples = 0
         #: Time until the reader gave its items.
         self.read_seconds = 0.0
+        self.blocks = 0
+        self._has_just_appended = False
+        #: Where the log ends, as far as was seen: a lane so far ahead of that could only wait for others.
+        self.end = 0
+        self._ahead_max = max(_AHEAD_BLOCKS, 2 * lane.log.lanes)
 
-    def run(self, stopping: threading.Event) -> bool:
-        """True: the lane has ended, and its last block says so."""
+    def run(self, stopping: threading.Event, releasing: threading.Event) -> bool:
+        """True: the lane has ended, and its last block says so. `stopping`: at once; `releasing`: behind the block under way."""
         after, passed = self._lane.point.at or (None, 0)
         items = iter(self._source.reader.read(self._source.part(self._lane.point.lane), after))
         slots: deque[_Slot] = deque()
         before = after
         is_drained = False
-        while not stopping.is_set():
+        while not stopping.is_set() and not (releasing.is_set() and self._has_just_appended):
+            if self._is_ahead:
+                stopping.wait(_LOOK_S)
+                if releasing.is_set():
+                    return False
+                continue
+            self._has_just_appended = False
             while not is_drained and len(slots) < self._in_flight_max:
                 begun = time.monotonic()
                 item = next(items, None)
@@ -64,6 +77,10 @@ class LaneLoader:
                 return False
             passed = 0
         return False
+
+    @property
+    def _is_ahead(self) -> bool:
+        return self._lane.next_step >= self.end + self._ahead_max
 
     def _finish(self, slot: _Slot, passed: int, stopping: threading.Event) -> bool:
         """False: told to stop."""
@@ -134,3 +151,5 @@ class LaneLoader:
     def _append(self, block: Block | None) -> None:
         if block:
             self._lane.append(block)
+            self.blocks += 1
+            self._has_just_appended = True

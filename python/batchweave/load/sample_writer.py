@@ -27,6 +27,10 @@ class LaneAppender:
         self.point = self.point._replace(at=at, used=used, seq=self.producer.next_seq + 1, is_over=is_over)
         self.producer.append(block.slices, encode_point(self.point), SAMPLE_BLOCK_TYPE)
 
+    @property
+    def next_step(self) -> int:
+        return self.log.step_of(self.point.lane, self.producer.next_seq)
+
     def end(self, rule: BlockRule) -> None:
         """The lane's last block says that it is the last; a lane without one more sample says it in a filler."""
         if rule.is_empty:

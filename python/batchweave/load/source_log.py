@@ -13,7 +13,6 @@ from ..format.producer_state import LastBatch, ProducerState
 from ..format.sample_block import SAMPLE_BLOCK_TYPE
 from ..namespace import Namespace, create_namespace, open_namespace
 from ..producer.producer import Producer
-from ..store.object_store import open_store
 from .block_rule import filler
 from .lane_point import LanePoint, decode_point, encode_point
 from .prepared_sample import checked_source_name
@@ -23,11 +22,6 @@ _ROWS, _CHUNKS = 1, 2
 #: How often a writer looks for a gap of a lane that has ended.
 _LOOK_S = 1.0
 _ATTEMPTS_MAX = 30
-#: `<block>-<when, ms>-<who>`; words older than that are of the dead.
-_WANT = re.compile(r"([0-9]{1,15})-([0-9]{1,15})-")
-_WANT_STALE_MS = 300_000
-#: Loaders lie beside the training log, under this ending of its name.
-SOURCES_ENDING = ".sources"
 
 
 class LaneState(NamedTuple):
@@ -107,9 +101,10 @@ class SourceLog:
 
     def reached(self, lanes: list[LaneState]) -> int:
         """The first step that no lane has written, nor any above it."""
-        return max((self._step(lane.lane, lane.seq - 1) + 1 for lane in lanes if lane.seq > 0), default=0)
+        return max((self.step_of(lane.lane, lane.seq - 1) + 1 for lane in lanes if lane.seq > 0), default=0)
 
-    def _step(self, lane: int, seq: int) -> int:
+    def step_of(self, lane: int, seq: int) -> int:
+        """Where a lane's block lies in the log."""
         return self.namespace.log.spec.first_own_step + seq * self.lanes + lane
 
     def append_filler(self, producer: Producer, point: LanePoint) -> LanePoint:
@@ -125,11 +120,11 @@ class SourceLog:
         """
         _, states = self.look()
         reached = self.reached(states)
-        behind = [s for s in states if self._step(s.lane, s.seq) < reached and (lanes is None or s.lane in lanes) and self.is_over(s)]
+        behind = [s for s in states if self.step_of(s.lane, s.seq) < reached and (lanes is None or s.lane in lanes) and self.is_over(s)]
         for state in behind:
             producer, point = self.open(state.lane, state.epoch)
             with producer:
-                while self._step(state.lane, producer.next_seq) < reached:
+                while self.step_of(state.lane, producer.next_seq) < reached:
                     point = self.append_filler(producer, point)
         return bool(behind)
 
@@ -196,20 +191,3 @@ def place_in(uri: str, name: str) -> str:
     match = re.fullmatch(r"([^?#]*?)/*([?#].*)?", uri, re.DOTALL)
     assert match is not None
     return f"{match[1]}/{name}{match[2] or ''}"
-
-
-class Wanted:
-    """Blocks that constructors wait for: empty objects whose names say it, left beside the source logs. Hints, and nothing more."""
-
-    def __init__(self, uri: str, source: str, **settings: Any) -> None:
-        self._prefix = f"hint/want/{source}/"
-        self._store = open_store(place_in(uri, ".fleet"), **settings)
-
-    def blocks(self) -> set[int]:
-        try:
-            keys, _ = self._store.list(self._prefix)
-        except BatchWeaveError:
-            return set()  # a store that fails fails its real users too, and loudly
-        found = (_WANT.match(key[len(self._prefix) :]) for key in keys)
-        now = time.time() * 1_000
-        return {int(match[1]) for match in found if match and abs(now - int(match[2])) < _WANT_STALE_MS}

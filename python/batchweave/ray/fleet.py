@@ -9,9 +9,11 @@ import ctypes
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
@@ -30,6 +32,8 @@ _DELAY_S, _DELAY_MAX_S = 1.0, 60.0
 _WELL_S = 60.0
 #: Input or configuration is at fault (docs/errors.md): starting it again would only say so again.
 _HOPELESS = 2
+#: Between two tries to be told how many processes there should be: the training log may not be there yet.
+_ADVICE_AGAIN_S = 15.0
 #: How long the fleet waits for room in the cluster; one that scales itself needs minutes.
 _ROOM_S = float(os.environ.get("BATCHWEAVE_RAY_ROOM_S", "600"))
 
@@ -62,17 +66,117 @@ class Supervisor:
             time.sleep(delay)
 
 
-def _start(role: dict[str, Any], group: Any, first: int) -> list[Any]:
-    refs = []
-    for i in range(role["processes"]):
-        strategy = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_bundle_index=first + i)
+class _Fleet:
+    """The actors of a fleet, and their places. Bundles of an actor that was taken away are given to the next one."""
+
+    def __init__(self, roles: list[dict[str, Any]]) -> None:
+        self._roles = {role["name"]: role for role in roles}
+        #: By the answer that says how its process ended: role, actor, place.
+        self._waiting: dict[Any, tuple[str, Any, tuple[Any, int]]] = {}
+        self._free: dict[str, list[tuple[Any, int]]] = {name: [] for name in self._roles}
+        self._groups: list[Any] = []
+        self._started: dict[str, int] = {}
+        #: Roles of which a process has ended with status 0: there is nothing left to do for them.
+        self._done: set[str] = set()
+
+    @property
+    def is_over(self) -> bool:
+        return not self._waiting
+
+    def reserve(self, counts: dict[str, int]) -> Any:
+        """Room for processes. Spread: a node that dies takes few of a role with it. Bundles of a node that died are placed again."""
+        names = [name for name, count in counts.items() for _ in range(count)]
+        group = placement_group([{"CPU": self._roles[name]["cores"]} for name in names], strategy="SPREAD")
+        self._groups.append(group)
+        for k, name in enumerate(names):
+            self._free[name].append((group, k))
+        return group
+
+    def count(self, name: str) -> int:
+        return sum(role == name for role, _, _ in self._waiting.values())
+
+    def scale(self, name: str, count: int) -> None:
+        """As many processes of a role as that. Those that the cluster has no room for start when it has."""
+        if name not in self._roles or name in self._done:
+            return
+        missing = max(1, count) - self.count(name)
+        if missing > len(self._free[name]):
+            self.reserve({name: missing - len(self._free[name])})
+        for _ in range(missing):
+            self._start(name)
+        own = [ref for ref, (role, _, _) in self._waiting.items() if role == name]
+        for ref in own[len(own) + missing :] if missing < 0 else []:
+            _, actor, place = self._waiting.pop(ref)
+            # Its process is told to stop, and gives its lanes up.
+            ray.kill(actor)
+            self._free[name].append(place)
+
+    def _start(self, name: str) -> None:
+        role, place = self._roles[name], self._free[name].pop(0)
+        i = self._started[name] = self._started.get(name, -1) + 1
+        strategy = PlacementGroupSchedulingStrategy(placement_group=place[0], placement_group_bundle_index=place[1])
         actor = ray.remote(Supervisor).options(
-            num_cpus=role["cores"], max_restarts=-1, max_task_retries=-1, scheduling_strategy=strategy, name=f"{role['name']}-{i}-{os.getpid()}"
+            num_cpus=role["cores"], max_restarts=-1, max_task_retries=-1, scheduling_strategy=strategy, name=f"{name}-{i}-{os.getpid()}"
         )
         environment = {"JOB_COMPLETION_INDEX": str(i), "BATCHWEAVE_PROCESSES": str(role["processes"]), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         supervisor = actor.remote()
-        refs.append((supervisor, supervisor.run.remote(f"{role['name']}-{i}", role["command"], environment)))
-    return refs
+        self._waiting[supervisor.run.remote(f"{name}-{i}", role["command"], environment)] = (name, supervisor, place)
+
+    def collect(self) -> int:
+        """Waits a second at most. The status of a process that can never do better, else 0."""
+        done, _ = ray.wait(list(self._waiting), timeout=1.0)
+        for ref in done:
+            name, actor, place = self._waiting.pop(ref)
+            if ray.get(ref) == _HOPELESS:
+                return _HOPELESS
+            self._done.add(name)
+            self._free[name].append(place)
+            ray.kill(actor)
+        return 0
+
+    def leave(self) -> None:
+        for group in self._groups:
+            remove_placement_group(group)
+
+
+class _Advice:
+    """What `fleet advice --watch` says, read from a process of its own that is started again when it fails."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._command = command
+        self._targets: dict[str, int] = {}
+        self._child: subprocess.Popen[str] | None = None
+        self._is_over = False
+        threading.Thread(target=self._follow, name="batchweave-advice", daemon=True).start()
+
+    def take(self) -> dict[str, int]:
+        """Processes by role that were asked for since the last time."""
+        targets, self._targets = self._targets, {}
+        return targets
+
+    def stop(self) -> None:
+        self._is_over = True
+        if self._child is not None:
+            self._child.terminate()
+
+    def _follow(self) -> None:
+        while not self._is_over:
+            self._child = subprocess.Popen(
+                self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL, text=True, preexec_fn=_end_with_parent
+            )
+            assert self._child.stdout is not None
+            for line in self._child.stdout:
+                said = json.loads(line)
+                own = {load_role(source): count for source, count in said.get("own", {}).items()}
+                self._targets = {"load": said["loaders"], "run": said["loaders"], "construct": said["constructors"], **own}
+            if self._child.wait() == 0:
+                return  # the training log is complete
+            time.sleep(_ADVICE_AGAIN_S)
+
+
+def load_role(source: str) -> str:
+    """The role of a Python source's loaders, as the command names it."""
+    return re.sub(r"[^a-z0-9]+", "-", f"load-{source}".lower()).strip("-")[:40]
 
 
 def run_fleet(spec: dict[str, Any]) -> int:
@@ -83,33 +187,33 @@ def run_fleet(spec: dict[str, Any]) -> int:
         raise BatchWeaveError(
             "ENGINE_FAILED", f"There is no Ray cluster at {spec['address']}: {str(error).splitlines()[0]}. Start one with `ray start --head`, or give --address.", {}
         ) from error
-    roles = spec["roles"]
-    bundles = [{"CPU": role["cores"]} for role in roles for _ in range(role["processes"])]
-    # Spread: a node that dies takes few of a role with it. Bundles of a node that died are placed again.
-    group = placement_group(bundles, strategy="SPREAD")
+    counts = {role["name"]: role["processes"] for role in spec["roles"]}
+    fleet = _Fleet(spec["roles"])
+    advice = _Advice(spec["advice"]) if spec.get("advice") else None
     try:
-        if not group.wait(_ROOM_S):
+        if not fleet.reserve(counts).wait(_ROOM_S):
+            cores = sum(role["processes"] * role["cores"] for role in spec["roles"])
             raise BatchWeaveError(
                 "ENGINE_FAILED",
-                f"The Ray cluster has no room for {sum(b['CPU'] for b in bundles)} cores in {len(bundles)} processes (it has {ray.cluster_resources().get('CPU', 0):g} in all). "
+                f"The Ray cluster has no room for {cores} cores in {sum(counts.values())} processes (it has {ray.cluster_resources().get('CPU', 0):g} in all). "
                 "Add nodes, or ask for fewer.",
                 {},
             )
-        waiting: dict[Any, Any] = {}
-        first = 0
-        for role in roles:
-            waiting.update({ref: actor for actor, ref in _start(role, group, first)})
-            first += role["processes"]
-        while waiting:
-            done, _ = ray.wait(list(waiting), timeout=1.0)
-            for ref in done:
-                actor = waiting.pop(ref)
-                if ray.get(ref) == _HOPELESS:
-                    return _HOPELESS
-                ray.kill(actor)
+        for name, count in counts.items():
+            fleet.scale(name, count)
+        while not fleet.is_over:
+            if (status := fleet.collect()) != 0:
+                return status
+            for name, count in (advice.take() if advice else {}).items():
+                before = fleet.count(name)
+                fleet.scale(name, count)
+                if fleet.count(name) != before:
+                    print(f"{name}: {before} -> {fleet.count(name)}", file=sys.stderr, flush=True)
         return 0
     finally:
-        remove_placement_group(group)
+        if advice:
+            advice.stop()
+        fleet.leave()
 
 
 def main(arguments: list[str]) -> int:

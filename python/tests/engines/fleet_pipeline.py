@@ -8,19 +8,23 @@ import struct
 from batchweave import decode_safetensors, open_namespace
 
 COUNT = 300
+#: Beside the pipeline: until it is there, samples take long, so that nobody ends before it is killed, however busy the machine is.
+FAST = "fast"
 _FIRST = 1000
 
-_LOADER = f"""import time
+_LOADER = f"""import os
+import time
 from batchweave.load import Source, stream
 
 def numbers():
     return range({COUNT})
 
 def tokens(n):
-    time.sleep(0.03)
+    if not os.path.exists(os.path.join(os.path.dirname(os.path.abspath(__file__)), "{FAST}")):
+        time.sleep(0.5)
     return {{"tokens": [{_FIRST} + n, 1]}}
 
-numbers_source = Source("numbers", stream(numbers), transforms=[tokens], lanes=2, block_samples=8)
+numbers_source = Source("numbers", stream(numbers), transforms=[tokens], lanes=2, block_samples=2)
 """
 
 
@@ -43,6 +47,26 @@ export default definePipeline({{
     with open(path, "w", encoding="ascii") as file:
         file.write(text)
     return path
+
+
+def write_plan(folder: str) -> str:
+    """A plan by which two constructors are needed, and one is started."""
+    common = {"processes": 1, "threads": 1, "memoryBytes": 200_000_000, "cores": 1}
+    plan = {
+        "v": 1, "kind": "batchweave-fleet-plan", "stepSeconds": 1, "feeds": True, "isGuess": False,
+        "sources": {"numbers": {"lanes": 2, "threadSeconds": 0, "mainSeconds": 0, "blocks": 1, "own": {"processes": 1, "threads": 1, "memoryBytes": 200_000_000}}},
+        "loaders": common, "constructors": {**common, "lanes": 2, "mainSeconds": 1.4}, "phases": [{"name": "all", "from": 0, "shares": [1]}],
+    }
+    path = os.path.join(folder, "plan.json")
+    with open(path, "w", encoding="ascii") as file:
+        json.dump(plan, file)
+    return path
+
+
+def hurry(folder: str) -> None:
+    """From now on, samples take no time."""
+    with open(os.path.join(folder, FAST), "w", encoding="ascii"):
+        pass
 
 
 def samples_of(uri: str) -> list[int]:

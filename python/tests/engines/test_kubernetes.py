@@ -1,7 +1,7 @@
-"""What `fleet up --on kubernetes` applies is what a Kubernetes API server takes, and applying again scales.
+"""What `fleet up --on kubernetes` applies is what a Kubernetes API server takes; applying again scales, and so does the autoscaler with the rights it is given.
 
-Method: a real kube-apiserver and etcd on the loopback address (both build from Go modules), and kubectl. There is no kubelet here: no pod runs.
-Set BATCHWEAVE_KUBE_BIN to the folder that holds kube-apiserver and etcd.
+Method: a real kube-apiserver and etcd on the loopback address (both build from Go modules), the client library, and kubectl to look from outside. There is no
+kubelet here: no pod runs; the scaler's command is run by hand with its pod's token. Set BATCHWEAVE_KUBE_BIN to the folder that holds kube-apiserver and etcd.
 """
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
-from engines.fleet_pipeline import write_pipeline  # noqa: E402
+from batchweave import create_namespace  # noqa: E402
+from engines.fleet_pipeline import write_pipeline, write_plan  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 _PATH = os.pathsep.join([os.environ.get("BATCHWEAVE_KUBE_BIN", ""), os.environ.get("PATH", "")])
@@ -27,7 +28,10 @@ _PATH = os.pathsep.join([os.environ.get("BATCHWEAVE_KUBE_BIN", ""), os.environ.g
 
 def _missing() -> str | None:
     absent = [name for name in ("kube-apiserver", "etcd", "kubectl", "openssl") if shutil.which(name, path=_PATH) is None]
-    return f"{', '.join(absent)} not found: build them with Go and set BATCHWEAVE_KUBE_BIN" if absent else None
+    if absent:
+        return f"{', '.join(absent)} not found: build them with Go and set BATCHWEAVE_KUBE_BIN"
+    is_there = os.path.isdir(os.path.join(ROOT, "node_modules", "@kubernetes", "client-node"))
+    return None if is_there else "the client library is not installed: npm install --no-save --ignore-scripts @kubernetes/client-node@1"
 
 
 def _free_port() -> int:
@@ -74,20 +78,25 @@ class KubernetesTest(unittest.TestCase):
             f"--service-account-key-file={self.path('sa.key')}", f"--service-account-signing-key-file={self.path('sa.key')}", "--service-cluster-ip-range=10.0.0.0/24",
             "--disable-admission-plugins=ServiceAccount",
         )
-        config = {
-            "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{"name": "test", "cluster": {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}}],
-            "users": [{"name": "admin", "user": {"token": "secret"}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
-        }
-        with open(self.path("kubeconfig"), "w", encoding="ascii") as file:
-            json.dump(config, file)
+        self.server = f"https://127.0.0.1:{port}"
+        self.write_config("kubeconfig", "secret")
         until = time.monotonic() + 180
         while self.kubectl("get", "--raw", "/readyz").returncode != 0:
             if time.monotonic() > until or any(daemon.poll() is not None for daemon in self.daemons):
                 self.fail("".join(open(self.path(f"{name}.out"), errors="replace").read()[-1500:] for name in ("etcd", "kube-apiserver")))
             time.sleep(1)
         self.kubectl("create", "namespace", "default")
+
+    def write_config(self, name: str, token: str) -> str:
+        config = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": self.server, "insecure-skip-tls-verify": True}}],
+            "users": [{"name": "admin", "user": {"token": token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+        }
+        with open(self.path(name), "w", encoding="ascii") as file:
+            json.dump(config, file)
+        return self.path(name)
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PATH": _PATH, "KUBECONFIG": self.path("kubeconfig")}
@@ -120,18 +129,49 @@ class KubernetesTest(unittest.TestCase):
         )
         self.assertEqual(strict.returncode, 0, strict.stderr)
 
+    def test_the_scaler_carries_out_advice_with_the_rights_of_its_pod_and_no_others(self) -> None:
+        plan = write_plan(self.folder)
+        found = self.up("--autoscale", "--plan", plan, "--interval", "1")
+        self.assertEqual(found.returncode, 0, found.stderr)
+        self.assertEqual(self.parallelism(), 1)
+        account = "batchweave-pipeline-scale"
+        token = self.kubectl("create", "token", account).stdout.strip()
+        log = create_namespace(f"file://{self.folder}/log", 2, 1, 2)
+        command = json.loads(self.kubectl("get", "job", account, "-o", "json").stdout)["spec"]["template"]["spec"]["containers"][0]["command"]
+        self.assertEqual(command[:4], ["batchweave", "fleet", "scale", "/pipeline/pipeline.mjs"])
+        own = [word.replace("/pipeline/", f"{self.folder}/") for word in command[1:]]
+        environment = {**self.environment(), "KUBECONFIG": self.write_config("scaler", token)}
+        main = os.path.join(ROOT, "dist", "src", "cli", "main.js")
+        scaler = subprocess.Popen(["node", main, *own], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert scaler.stdout is not None
+        line = scaler.stdout.readline()
+        self.assertEqual(line, "construct: 1 -> 2\n", "" if line else scaler.communicate()[1])
+        self.assertEqual(self.parallelism(), 2)
+        # The log is complete: nobody needs more processes.
+        log.end_log()
+        _, errors = scaler.communicate(timeout=120)
+        self.assertEqual(scaler.returncode, 0, errors)
+        for verb, what in (("delete", "jobs"), ("create", "jobs"), ("get", "secrets")):
+            self.assertEqual(self.kubectl("--token", token, "auth", "can-i", verb, what).stdout.strip(), "no")
+
+    def parallelism(self) -> int:
+        return int(json.loads(self.kubectl("get", "job", "batchweave-pipeline-construct", "-o", "json").stdout)["spec"]["parallelism"])
+
     def test_a_server_that_does_not_answer_and_a_quota_are_one_sentence(self) -> None:
         self.kubectl("create", "quota", "few", "--hard=count/jobs.batch=0")
         # No controller manager runs here, whose work this is.
         status = {"status": {"hard": {"count/jobs.batch": "0"}, "used": {"count/jobs.batch": "0"}}}
         patched = self.kubectl("patch", "quota", "few", "--subresource=status", "--type=merge", "-p", json.dumps(status))
         self.assertEqual(patched.returncode, 0, patched.stderr)
-        time.sleep(2)
-        found = self.up()
-        self.assertRegex(found.stderr, r"^error\[ENGINE_FAILED\]: kubectl apply failed: .*exceeded quota")
+        # The server learns of the quota in its own time.
+        until = time.monotonic() + 60
+        while "exceeded quota" not in (found := self.up()).stderr and time.monotonic() < until:
+            self.kubectl("delete", "job", "--all")
+        self.assertRegex(found.stderr, r"^error\[ENGINE_FAILED\]: The Kubernetes API server at https:\S+ refused Job batchweave-pipeline-\S+ \(403\): .*exceeded quota")
+        self.write_config("kubeconfig", "wrong")
+        self.assertRegex(self.up().stderr, r"^error\[ENGINE_FAILED\]: The Kubernetes API server at \S+ refused ServiceAccount \S+ \(401\): Unauthorized\. Check")
         self.stop()
-        found = self.up()
-        self.assertRegex(found.stderr, r"^error\[ENGINE_FAILED\]: kubectl apply failed: .*")
+        self.assertRegex(self.up().stderr, r"^error\[ENGINE_FAILED\]: The Kubernetes API server at \S+ does not answer: .*ECONNREFUSED")
 
 
 if __name__ == "__main__":

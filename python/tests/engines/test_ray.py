@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
@@ -21,7 +22,7 @@ MISSING = None if importlib.util.find_spec("ray") and importlib.util.find_spec("
 from test_load import Blocks  # noqa: E402
 
 from batchweave import BatchWeaveError, open_namespace  # noqa: E402
-from engines.fleet_pipeline import COUNT, samples_of, write_pipeline  # noqa: E402
+from engines.fleet_pipeline import COUNT, hurry, samples_of, write_pipeline, write_plan  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 
@@ -49,7 +50,17 @@ class RayCase(unittest.TestCase):
         self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
         self.addCleanup(self.cluster.shutdown)
         self.node_args = {"num_cpus": 2, "object_store_memory": 80 << 20}
-        self.nodes = [self.cluster.add_node(**self.node_args) for _ in range(2)]
+        self.nodes = [self.add_node() for _ in range(2)]
+
+    def add_node(self) -> Any:
+        """Ray gives a raylet half a minute to start, whatever else the machine does."""
+        for attempt in range(10):
+            try:
+                return self.cluster.add_node(**self.node_args)
+            except Exception as error:  # noqa: BLE001: Ray says so itself, with a plain Exception
+                if "timed out during startup" not in str(error) or attempt == 9:
+                    raise
+        raise AssertionError
 
     def steps_of(self, uri: str) -> int:
         try:
@@ -82,7 +93,7 @@ class RaySinkTest(RayCase):
         second = self.drive()
         self.await_steps(begun + 3, second)
         self.cluster.remove_node(self.nodes[0], allow_graceful=False)
-        self.cluster.add_node(**self.node_args)
+        self.add_node()
         _, errors = second.communicate(timeout=300)
         self.assertEqual(second.returncode, 0, errors.decode()[-3000:])
         blocks = Blocks(f"file://{self.folder}/run.sources/web")
@@ -93,16 +104,24 @@ class RaySinkTest(RayCase):
 
 
 class RayFleetTest(RayCase):
-    def test_a_fleet_goes_on_when_its_driver_and_a_node_are_killed(self) -> None:
+    def test_a_fleet_is_scaled_and_goes_on_when_its_driver_and_a_node_are_killed(self) -> None:
         pipeline = write_pipeline(self.folder, ROOT)
         first = self.up(pipeline)
         self.await_blocks(4, first)
+        # The plan asks for two constructors; one was started.
+        assert first.stderr is not None
+        for line in first.stderr:
+            if b"construct: 1 -> 2" in line:
+                break
+        else:
+            self.fail("the driver ended, and was never told to scale")
         first.send_signal(signal.SIGKILL)
         first.communicate()
         second = self.up(pipeline)
         self.await_blocks(self.blocks() + 4, second)
         self.cluster.remove_node(self.nodes[0], allow_graceful=False)
-        self.cluster.add_node(**self.node_args)
+        self.add_node()
+        hurry(self.folder)
         out, errors = second.communicate(timeout=400)
         self.assertEqual(second.returncode, 0, (out + errors).decode()[-3000:])
         self.assertTrue(open_namespace(f"file://{self.folder}/log").info()["closed"])
@@ -110,7 +129,7 @@ class RayFleetTest(RayCase):
 
     def up(self, pipeline: str) -> "subprocess.Popen[bytes]":
         main = os.path.join(ROOT, "dist", "src", "cli", "main.js")
-        command = ["node", main, "fleet", "up", pipeline, "--on", "ray", "--address", self.cluster.address, "--cores", "1", "--python", sys.executable]
+        command = ["node", main, "fleet", "up", pipeline, "--on", "ray", "--address", self.cluster.address, "--cores", "1", "--python", sys.executable, "--autoscale", "--plan", write_plan(self.folder), "--interval", "1"]
         return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def blocks(self) -> int:

@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
 from batchweave import BatchWeaveError, open_namespace  # noqa: E402
-from engines.fleet_pipeline import COUNT, samples_of, write_pipeline  # noqa: E402
+from engines.fleet_pipeline import COUNT, hurry, samples_of, write_pipeline, write_plan  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 _NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "squeue")
@@ -112,20 +112,29 @@ class SlurmTest(unittest.TestCase):
     def test_arrays_carry_a_pipeline_to_its_end_through_kills(self) -> None:
         pipeline = write_pipeline(self.folder, ROOT)
         main = os.path.join(ROOT, "dist", "src", "cli", "main.js")
-        command = ["node", main, "fleet", "up", pipeline, "--on", "slurm", "--construct", "2", "--cores", "1", "--memory", "0.5", "--python", sys.executable]
+        command = ["node", main, "fleet", "up", pipeline, "--on", "slurm", "--cores", "1", "--memory", "0.5", "--python", sys.executable, "--autoscale", "--plan", write_plan(self.folder), "--interval", "1"]
         found = subprocess.run(command, env=self.environment(), cwd=self.folder, capture_output=True, text=True, check=False, timeout=120)
         self.assertEqual(found.returncode, 0, found.stderr)
         self.assertIn("construct: job", found.stdout)
         self.await_that(lambda: self.steps() >= 3, "the first blocks")
+        # The plan asks for two constructors; one was started, and the scaler, a task of its own, submits another.
+        self.await_that(lambda: self.tasks("construct") == 2, "the second constructor", 240)
+        again = subprocess.run([*command, "--load", "1"], env=self.environment(), cwd=self.folder, capture_output=True, text=True, check=False, timeout=120)
+        self.assertIn("construct: 2 -> 1 tasks", again.stdout, "what is there is counted, and what is too much cancelled")
+        self.await_that(lambda: self.tasks("construct") == 2, "the second constructor again", 240)
         # A process of one task dies, and its script starts it again; one task of the other array is put back into the line.
         loader = self.ask("pgrep", "-f", f"{self.folder}/numbers.py").split()
         os.kill(int(loader[0]), signal.SIGKILL)
         tasks = [line.split() for line in self.ask("squeue", "-h", "-r", "-o", "%i %j").splitlines()]
         construct = next(id for id, name in tasks if name.endswith("-construct"))
         self.ask("scontrol", "requeue", construct)
+        hurry(self.folder)
         self.await_that(lambda: self.is_closed(), "the end of the log", 240)
         self.assertEqual(sorted(samples_of(self.uri)), list(range(COUNT)))
         self.await_that(lambda: self.ask("squeue", "-h").strip() == "", "the end of all tasks", 180)
+
+    def tasks(self, role: str) -> int:
+        return len(self.ask("squeue", "-h", "-r", "-t", "PD,R", "-n", f"batchweave-pipeline-{role}", "-o", "%i").split())
 
     @property
     def uri(self) -> str:

@@ -42,13 +42,14 @@ async function run(call: Call): Promise<undefined> {
     history.push(look);
     if (history.length > looksMax) history.shift();
     const advice = decideFleet(plan, history, env.now(), settings);
-    const now = { loaders: look.loaders, constructors: look.constructors };
+    const now = { loaders: look.loaders, constructors: look.constructors, own: look.own };
     terminal.result(
       { ...advice, now, step: look.step, atMs: Math.round(look.atMs) },
       () =>
-        `step ${look.step}: ${counted(advice.loaders, "loader")}, ${counted(advice.constructors, "constructor")}\n  ${advice.reasons.join("\n  ")}`,
+        `step ${look.step}: ${[counted(advice.loaders, "loader"), ...Object.entries(advice.own).map(([name, count]) => `${count} of ${name}`), counted(advice.constructors, "constructor")].join(", ")}\n  ${advice.reasons.join("\n  ")}`,
     );
-    if (!args.flag("watch")) break;
+    // Nobody needs another process for a log that is complete.
+    if (!args.flag("watch") || look.isOver) break;
     await env.sleep(intervalMs, stopping.signal).catch((error: unknown) => {
       if (!stopping.signal.aborted) throw error;
     });
@@ -67,7 +68,7 @@ export const command: Command = {
     plan: { value: "FILE", help: "A plan of fleet size (default: the sources are measured first)." },
     "step-seconds": { value: "S", help: "Without --plan: how long the trainer's step takes (default 1)." },
     namespace: { value: "URI", help: "The training log, instead of where the pipeline says." },
-    watch: { help: "Look again and again, one line of JSON each." },
+    watch: { help: "Look again and again, one line of JSON each, until the log is complete." },
     interval: { value: "SECONDS", help: "With --watch: between two looks (default 15)." },
     loaders: { value: "N", help: "Loaders that run now, where the caller knows (default: those that leave pulses)." },
     constructors: { value: "N", help: "The same for constructors." },

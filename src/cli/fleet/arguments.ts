@@ -6,7 +6,7 @@ import { loadPipeline, readFleetPlan } from "../../plan/index.js";
 import { type Arguments, invalid } from "../arguments.js";
 import type { OptionTable } from "../command.js";
 import { type KubernetesSettings, mountPath } from "./kubernetes.js";
-import { type Fleet, fleetOf, type Programs } from "./role.js";
+import { type Fleet, fleetOf, type Programs, type Role, scalerRole } from "./role.js";
 import type { SlurmSettings } from "./slurm.js";
 
 const engines = ["local", "ray", "kubernetes", "slurm"] as const;
@@ -23,6 +23,10 @@ export const fleetArguments: OptionTable = {
   },
   construct: { value: "N", help: "Constructor processes (default: the plan's, or 1)." },
   plan: { value: "FILE", help: "Processes, cores and memory as fleet size wrote them." },
+  autoscale: {
+    help: "As many loaders and constructors as fleet advice says, from --plan and the logs; on Kubernetes and Slurm by one more process there.",
+  },
+  interval: { value: "SECONDS", help: "With --autoscale: between two looks at the logs (default 15)." },
   cores: { value: "N", help: "Cores of a process (default: the plan's, or 2)." },
   memory: { value: "GB", help: "Memory of a process (default: the plan's and a quarter, or 2)." },
   batchweave: {
@@ -41,23 +45,31 @@ export const fleetArguments: OptionTable = {
 };
 
 /** A fleet and where it goes. */
-interface FleetCall {
+export interface FleetCall {
   readonly engine: Engine;
   readonly fleet: Fleet;
   readonly kubernetes: KubernetesSettings;
   readonly slurm: SlurmSettings;
 }
 
+/** What the scripts of tasks are made of. */
+const slurmOptions = ["interval", "cores", "memory", "batchweave", "python", "partition", "account", "time"];
+/** Of a process that looks at logs now and then, and its child. */
+const scalerBytes = 500_000_000;
+
 /** Bytes of all files that a ConfigMap takes, with room for the rest of it. */
 const mountedBytesMax = 900_000;
 
-/** Reads the pipeline and the options. */
-export async function readFleet(args: Arguments): Promise<FleetCall> {
+/** Reads the pipeline and the options. `isScaling`: of a fleet that is there, so that no image and no files are needed. */
+export async function readFleet(
+  args: Arguments,
+  { isScaling = false }: { readonly isScaling?: boolean } = {},
+): Promise<FleetCall> {
   const engine = args.word("on", engines) ?? "local";
   const path = args.positionals[0] as string;
   const pipeline = await loadPipeline(path);
   const planPath = args.text("plan");
-  const isMounted = engine === "kubernetes" && !args.flag("in-image");
+  const isMounted = engine === "kubernetes" && !isScaling && !args.flag("in-image");
   const gigabytes = args.number("memory");
   const counts = {
     load: args.integer("load", { min: 1 }),
@@ -67,12 +79,17 @@ export async function readFleet(args: Arguments): Promise<FleetCall> {
     plan: planPath === undefined ? undefined : await readFleetPlan(planPath),
     planPath: planPath === undefined || !isMounted ? planPath : `${mountPath}/${basename(planPath)}`,
   };
-  const given = fleetOf(
-    pipeline,
-    isMounted ? `${mountPath}/${basename(path)}` : path,
-    counts,
-    programsOf(args, engine),
-  );
+  const file = isMounted ? `${mountPath}/${basename(path)}` : path;
+  const programs = programsOf(args, engine);
+  const plain = fleetOf(pipeline, file, counts, programs);
+  const isScaled = !isScaling && args.flag("autoscale");
+  if (isScaled && counts.planPath === undefined)
+    throw invalid("--autoscale needs --plan FILE: the autoscaler goes by what fleet size measured.");
+  // Where the engine keeps processes running, it keeps the scaler running too.
+  const given =
+    isScaled && (engine === "kubernetes" || engine === "slurm")
+      ? { ...plain, roles: [...plain.roles, scaler(args, engine, file, counts.planPath as string, programs)] }
+      : plain;
   const python = Object.values(pipeline.spec.sources).flatMap(({ python: own }) => (own ? [own.file] : []));
   const files = [
     path,
@@ -85,7 +102,7 @@ export async function readFleet(args: Arguments): Promise<FleetCall> {
         roles: given.roles.map((role) => ({ ...role, command: role.command.map((word) => mounted(word, python)) })),
       }
     : given;
-  if (engine === "kubernetes" && args.text("image") === undefined)
+  if (engine === "kubernetes" && !isScaling && args.text("image") === undefined)
     throw invalid(
       "--image NAME is missing: Kubernetes runs processes from a container image. Build one with the Dockerfile of the repository.",
     );
@@ -100,6 +117,17 @@ export async function readFleet(args: Arguments): Promise<FleetCall> {
     },
     slurm: { partition: args.text("partition"), account: args.text("account"), time: args.text("time") },
   };
+}
+
+/** One process that carries out the autoscaler's numbers, told what it needs to start others like those that are there. */
+function scaler(args: Arguments, engine: Engine, file: string, plan: string, { batchweave }: Programs): Role {
+  const told = engine === "slurm" ? slurmOptions : ["interval", "namespace"];
+  const options = told.flatMap((name) => {
+    const value = args.text(name);
+    return value === undefined ? [] : [`--${name}`, value];
+  });
+  const command = [...batchweave, "fleet", "scale", file, "--on", engine, "--plan", plan, ...options];
+  return { name: scalerRole, processes: 1, command, cores: 1, memoryBytes: scalerBytes };
 }
 
 /** A Python file where it is mounted. */

@@ -1,5 +1,5 @@
 /** A fleet on Kubernetes: what is applied, as plain typed objects. */
-import type { Fleet, Role } from "./role.js";
+import { type Fleet, type Role, scalerRole } from "./role.js";
 
 /** How the manifests are made. */
 export interface KubernetesSettings {
@@ -18,7 +18,7 @@ interface Metadata {
 }
 
 /** An object of the API. */
-interface Manifest {
+export interface Manifest {
   readonly apiVersion: string;
   readonly kind: string;
   readonly metadata: Metadata;
@@ -35,7 +35,7 @@ const failuresMax = 1_000_000;
 const hopelessStatus = 2;
 
 /**
- * A service account without any right, the pipeline's files, and a job for each role. A job without a number of completions is a work queue: its pods are
+ * A service account without any right, the pipeline's files, and a job for each role; with a scaler, also who may change those jobs. A job without a number of completions is a work queue: its pods are
  * equal, `parallelism` can be changed at any time, and once one of them ends with status 0, which it does only when all work is done, no more are started.
  */
 export function kubernetesManifests({ name, roles }: Fleet, settings: KubernetesSettings): Manifest[] {
@@ -53,10 +53,47 @@ export function kubernetesManifests({ name, roles }: Fleet, settings: Kubernetes
   const files: Manifest[] = settings.files
     ? [{ apiVersion: "v1", kind: "ConfigMap", metadata: meta(base), data: settings.files }]
     : [];
+  const account = (own: string): Manifest => ({
+    apiVersion: "v1",
+    kind: "ServiceAccount",
+    metadata: meta(own),
+    automountServiceAccountToken: false,
+  });
+  const names = roles.map((role) => jobName(name, role.name));
   return [
-    { apiVersion: "v1", kind: "ServiceAccount", metadata: meta(base), automountServiceAccountToken: false },
+    account(base),
     ...files,
-    ...roles.map((role) => job(role, meta(`${base}-${role.name}`, role.name), base, settings)),
+    ...(roles.some(isScaler)
+      ? [account(`${base}-${scalerRole}`), ...scalerRights(meta(`${base}-${scalerRole}`), names)]
+      : []),
+    ...roles.map((role) => job(role, meta(jobName(name, role.name), role.name), base, settings)),
+  ];
+}
+
+/** The job of a role. */
+export function jobName(fleet: string, role: string): string {
+  return `batchweave-${fleet}-${role}`;
+}
+
+const isScaler = ({ name }: Role): boolean => name === scalerRole;
+
+/** Whoever carries out the autoscaler's numbers may look at the jobs of this fleet and change them, and nothing else. */
+function scalerRights(metadata: Metadata, jobs: readonly string[]): Manifest[] {
+  const { name, namespace } = metadata;
+  return [
+    {
+      apiVersion: "rbac.authorization.k8s.io/v1",
+      kind: "Role",
+      metadata,
+      rules: [{ apiGroups: ["batch"], resources: ["jobs"], resourceNames: jobs, verbs: ["get", "patch"] }],
+    },
+    {
+      apiVersion: "rbac.authorization.k8s.io/v1",
+      kind: "RoleBinding",
+      metadata,
+      roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "Role", name },
+      subjects: [{ kind: "ServiceAccount", name, namespace }],
+    },
   ];
 }
 
@@ -83,9 +120,10 @@ function job(role: Role, metadata: Metadata, account: string, settings: Kubernet
 function pod(role: Role, account: string, settings: KubernetesSettings, labels: Metadata["labels"]): object {
   const isMounted = settings.files !== undefined;
   const isPython = role.command.includes("-m");
+  const hasMetrics = !isPython && !isScaler(role);
   return {
-    serviceAccountName: account,
-    automountServiceAccountToken: false,
+    serviceAccountName: isScaler(role) ? `${account}-${scalerRole}` : account,
+    automountServiceAccountToken: isScaler(role),
     restartPolicy: "Never",
     // Commands end within two seconds of a signal.
     terminationGracePeriodSeconds: 10,
@@ -109,14 +147,14 @@ function pod(role: Role, account: string, settings: KubernetesSettings, labels: 
       {
         name: role.name,
         image: settings.image,
-        command: [...role.command, ...(isPython ? [] : ["--metrics", String(metricsPort)])],
+        command: [...role.command, ...(hasMetrics ? ["--metrics", String(metricsPort)] : [])],
         ...(settings.secret === undefined ? {} : { envFrom: [{ secretRef: { name: settings.secret } }] }),
         resources: {
           requests: { cpu: String(role.cores), memory: quantity(role.memoryBytes) },
           limits: { memory: quantity(role.memoryBytes) },
         },
         securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: ["ALL"] } },
-        ...(isPython ? {} : probes()),
+        ...(hasMetrics ? probes() : {}),
         ...(isMounted ? { volumeMounts: [{ name: "pipeline", mountPath, readOnly: true }] } : {}),
       },
     ],

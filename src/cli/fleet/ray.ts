@@ -3,16 +3,17 @@ import type { Env } from "../../index.js";
 import { type LocalEvents, type LocalOutcome, runLocalFleet } from "./local.js";
 import type { Fleet } from "./role.js";
 
-/** Runs a fleet until it has ended. The driver is a process like any other: when it fails it is started again, and the log goes on. */
+/** Runs a fleet until it has ended. `advice`: the command that tells the driver how many processes there should be. The driver is a process like any other: when it fails it is started again, and the log goes on. */
 export async function runRayFleet(
   fleet: Fleet,
   address: string | undefined,
   env: Env,
   signal: AbortSignal,
   events: LocalEvents,
+  advice?: readonly string[] | undefined,
 ): Promise<LocalOutcome> {
   const python = process.env["BATCHWEAVE_PYTHON"] ?? "python3";
-  const spec = JSON.stringify({ ...fleet, address: address ?? process.env["RAY_ADDRESS"] ?? "auto" });
+  const spec = JSON.stringify({ ...fleet, advice, address: address ?? process.env["RAY_ADDRESS"] ?? "auto" });
   const driver = {
     name: "ray",
     processes: 1,

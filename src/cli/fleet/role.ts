@@ -38,6 +38,14 @@ export interface Programs {
   readonly python: readonly string[];
 }
 
+/** The role that carries out the autoscaler's numbers, where an engine runs it as one more process. */
+export const scalerRole = "scale";
+
+/** The role that loads a Python source. */
+export function loadRole(source: string): string {
+  return nameOf(`load-${source}`);
+}
+
 const gigabyte = 1e9;
 const processesMax = 10_000;
 
@@ -64,8 +72,20 @@ export function fleetOf(pipeline: Pipeline, file: string, counts: FleetCounts, p
   const sources = Object.entries(pipeline.spec.sources);
   const python = sources.flatMap(([source, { python: own }]): Role[] => {
     if (!own || logs === undefined) return [];
-    const command = [...programs.python, "-m", "batchweave", "load", own.file, "--uri", logs];
-    return [{ ...role(`load-${source}`, "loaders", own.processes), command }];
+    const sized = plan?.sources[source];
+    const one = role(loadRole(source), "loaders", own.processes ?? sized?.own?.processes ?? 1);
+    const cores = counts.cores ?? sized?.own?.threads ?? one.cores;
+    const memoryBytes = counts.memoryBytes ?? (sized?.own ? Math.ceil(1.25 * sized.own.memoryBytes) : one.memoryBytes);
+    // Else it would take every core that the machine has, whatever it was given.
+    const workers = ["--workers", String(cores)];
+    return [
+      {
+        ...one,
+        cores,
+        memoryBytes,
+        command: [...programs.python, "-m", "batchweave", "load", own.file, "--uri", logs, ...workers],
+      },
+    ];
   });
   const isFilled = sources.every(([, source]) => isExternal(source));
   const roles = isLog

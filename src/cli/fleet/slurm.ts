@@ -28,17 +28,24 @@ function quoted(word: string): string {
  * the array's index only gives them names.
  */
 export function slurmScripts({ name, roles }: Fleet, settings: SlurmSettings): SlurmScript[] {
-  return roles.map((role) => ({ role: role.name, text: script(name, role, settings) }));
+  return roles.map((role) => ({ role: role.name, text: slurmScript(name, role, settings) }));
 }
 
-function script(
+/** The name of a role's jobs. */
+export function slurmJob(fleet: string, role: string): string {
+  return `batchweave-${fleet}-${role}`;
+}
+
+/** `first`: the number of the first task, where others of the role are there. */
+export function slurmScript(
   fleet: string,
   { name, processes, command, cores, memoryBytes }: Role,
   settings: SlurmSettings,
+  first = 0,
 ): string {
   const options = {
-    "job-name": `batchweave-${fleet}-${name}`,
-    array: `0-${processes - 1}`,
+    "job-name": slurmJob(fleet, name),
+    array: `${first}-${first + processes - 1}`,
     "cpus-per-task": cores,
     mem: `${Math.ceil(memoryBytes / 2 ** 20)}M`,
     partition: settings.partition,

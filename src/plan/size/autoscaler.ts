@@ -14,6 +14,10 @@ export interface FleetLook {
   readonly atMs: number;
   readonly loaders: number;
   readonly constructors: number;
+  /** Loaders of sources that have their own, by source. */
+  readonly own?: Readonly<Record<string, number>> | undefined;
+  /** The training log is complete. */
+  readonly isOver?: boolean | undefined;
   /** Steps in the training log. */
   readonly step: number;
   /** Shares of the sources in the newest batches, in the order of the plan; undefined where it is not known. */
@@ -49,6 +53,8 @@ export interface ScaleSettings {
 export interface FleetAdvice {
   readonly loaders: number;
   readonly constructors: number;
+  /** Of sources that have loaders of their own, those that were seen to have one. */
+  readonly own: Readonly<Record<string, number>>;
   /** Why, for people; never empty. */
   readonly reasons: readonly string[];
 }
@@ -78,14 +84,25 @@ interface Need {
   readonly reason: string;
 }
 
+/** Which sources a number of processes is for: those of the pipeline's loaders, or one that has its own. */
+interface Scope {
+  readonly threads: number;
+  readonly has: (source: number) => boolean;
+}
+
 /** Loader processes that keep up with steps of given shares. */
-function loadersFor({ sources, loaders, stepSeconds }: FleetPlan, shares: readonly number[]): number {
+function loadersFor(
+  { sources, stepSeconds }: FleetPlan,
+  { threads: each, has }: Scope,
+  shares: readonly number[],
+): number {
   let [threads, main] = [0, 0];
   Object.values(sources).forEach(({ threadSeconds, mainSeconds }, i) => {
+    if (!has(i)) return;
     threads += (shares[i] ?? 0) * threadSeconds;
     main += (shares[i] ?? 0) * mainSeconds;
   });
-  return Math.max(threads / loaders.threads, main) / stepSeconds / busyShareMax;
+  return Math.max(threads / Math.max(1, each), main) / stepSeconds / busyShareMax;
 }
 
 /** Mean shares of the looks that know them, newest `looks` of them. */
@@ -96,11 +113,11 @@ function sharesSeen(history: readonly FleetLook[], looks: number): number[] | un
 }
 
 /** What loaders must keep up with from a look on, until a process that is asked for now can help. */
-function loaderDemand(plan: FleetPlan, history: readonly FleetLook[], settings: Settings): Need {
+function loaderDemand(plan: FleetPlan, scope: Scope, history: readonly FleetLook[], settings: Settings): Need {
   const look = history.at(-1) as FleetLook;
   const isKnown = settings.demand === "schedule" && !plan.isGuess;
   const seen = isKnown ? undefined : sharesSeen(history, settings.looksUp);
-  if (seen) return { processes: loadersFor(plan, seen), reason: "the mixture of the last batches" };
+  if (seen) return { processes: loadersFor(plan, scope, seen), reason: "the mixture of the last batches" };
   // Loaders work for steps that come after those in the log; looking ahead begins there.
   const until = look.step + settings.startMs / 1_000 / plan.stepSeconds;
   const now = plan.phases.findLast(({ from }) => from <= look.step) ?? plan.phases[0];
@@ -110,7 +127,7 @@ function loaderDemand(plan: FleetPlan, history: readonly FleetLook[], settings: 
     phase
       ? [
           {
-            processes: loadersFor(plan, phase.shares),
+            processes: loadersFor(plan, scope, phase.shares),
             reason:
               phase === now
                 ? `phase ${phase.name}`
@@ -123,14 +140,14 @@ function loaderDemand(plan: FleetPlan, history: readonly FleetLook[], settings: 
 }
 
 /** The same, and more where blocks run short: what is missing to the lead is to be made up while a process starts. */
-function loaderNeed(plan: FleetPlan, history: readonly FleetLook[], settings: Settings): Need {
-  const demand = loaderDemand(plan, history, settings);
+function loaderNeed(plan: FleetPlan, scope: Scope, history: readonly FleetLook[], settings: Settings): Need {
+  const demand = loaderDemand(plan, scope, history, settings);
   const { leads = [] } = history.at(-1) as FleetLook;
   const wanted = settings.leadMsMin / 1_000 / plan.stepSeconds;
   const names = Object.keys(plan.sources);
   let [short, name] = [0, ""];
   leads.forEach((lead, i) => {
-    if (lead === undefined || wanted <= 0 || 1 - lead / wanted <= short) return;
+    if (!scope.has(i) || lead === undefined || wanted <= 0 || 1 - lead / wanted <= short) return;
     [short, name] = [1 - lead / wanted, names[i] as string];
   });
   if (short === 0) return demand;
@@ -151,7 +168,11 @@ function constructorNeed(plan: FleetPlan, history: readonly FleetLook[]): Need {
   };
 }
 
-type Role = "loaders" | "constructors";
+/** Processes of one kind: how they are called, and how many a look found. */
+interface Role {
+  readonly name: string;
+  readonly count: (look: FleetLook) => number;
+}
 
 /** The number of one role, and why. */
 function decideRole(
@@ -162,13 +183,13 @@ function decideRole(
   most: number,
   s: Settings,
 ): readonly [number, string] {
-  const current = (history.at(-1) as FleetLook)[role];
+  const current = role.count(history.at(-1) as FleetLook);
   const whole = ({ processes }: Need): number => Math.min(most, Math.max(s.processesMin, Math.ceil(processes - 1e-6)));
   const last = needs.at(-1) as Need;
-  const hold = (why: string): readonly [number, string] => [current, `${role} stay at ${current}: ${why}`];
-  if (current === 0) return [whole(last), `${role} 0 -> ${whole(last)}: ${last.reason}`];
-  if (current < s.processesMin) return [s.processesMin, `${role} ${current} -> ${s.processesMin}: never fewer`];
-  if (current > most) return [most, `${role} ${current} -> ${most}: never more`];
+  const hold = (why: string): readonly [number, string] => [current, `${role.name} stay at ${current}: ${why}`];
+  if (current === 0) return [whole(last), `${role.name} 0 -> ${whole(last)}: ${last.reason}`];
+  if (current < s.processesMin) return [s.processesMin, `${role.name} ${current} -> ${s.processesMin}: never fewer`];
+  if (current > most) return [most, `${role.name} ${current} -> ${most}: never more`];
   const changedMs = lastChange(role, history);
   const up = needs.slice(-s.looksUp);
   const isMore = (need: Need): boolean => whole(need) > current;
@@ -177,7 +198,7 @@ function decideRole(
       return hold(`more are asked for, but not for ${s.looksUp} looks in a row`);
     if (nowMs - changedMs < s.cooldownUpMs) return hold("more are asked for, but the last change was just now");
     const target = Math.min(...up.map(whole));
-    return [target, `${role} ${current} -> ${target}: ${last.reason}`];
+    return [target, `${role.name} ${current} -> ${target}: ${last.reason}`];
   }
   // With room to spare, so that what made it go down is not soon too much for what is left.
   const spared = ({ processes }: Need): number => whole({ processes: processes / s.downShare, reason: "" });
@@ -189,13 +210,14 @@ function decideRole(
   if (nowMs - changedMs < s.cooldownDownMs) return hold("fewer would do, but the last change was just now");
   // Half of them at a time: a wrong guess is then mended in time.
   const target = Math.max(Math.ceil(current / 2), ...down.map(spared));
-  return [target, `${role} ${current} -> ${target}: ${last.reason} needs no more`];
+  return [target, `${role.name} ${current} -> ${target}: ${last.reason} needs no more`];
 }
 
 /** When the number of a role was last seen to change; long ago where no look shows it. */
 function lastChange(role: Role, history: readonly FleetLook[]): number {
   for (let i = history.length - 1; i > 0; i--)
-    if (history[i]?.[role] !== history[i - 1]?.[role]) return history[i]?.atMs as number;
+    if (role.count(history[i] as FleetLook) !== role.count(history[i - 1] as FleetLook))
+      return history[i]?.atMs as number;
   return Number.NEGATIVE_INFINITY;
 }
 
@@ -216,21 +238,36 @@ export function decideFleet(
   const until = Array.from({ length: Math.min(recent, looks.length) }, (_, i) =>
     looks.slice(0, looks.length - Math.min(recent, looks.length) + i + 1),
   );
+  const sources = Object.entries(plan.sources);
+  const shared: Scope = { threads: plan.loaders.threads, has: (i) => sources[i]?.[1].own === undefined };
   const [loaders, why] = decideRole(
-    "loaders",
-    until.map((seen) => loaderNeed(plan, seen, s)),
+    { name: "loaders", count: (look) => look.loaders },
+    until.map((seen) => loaderNeed(plan, shared, seen, s)),
     looks,
     nowMs,
     s.processesMax,
     s,
   );
   const [constructors, whyToo] = decideRole(
-    "constructors",
+    { name: "constructors", count: (look) => look.constructors },
     until.map((seen) => constructorNeed(plan, seen)),
     looks,
     nowMs,
     Math.min(s.processesMax, plan.constructors.lanes),
     s,
   );
-  return { loaders, constructors, reasons: [why, whyToo] };
+  const own: Record<string, number> = {};
+  const reasons = [why, whyToo];
+  sources.forEach(([name, source], at) => {
+    const count = (look: FleetLook): number => look.own?.[name] ?? 0;
+    // Nobody was seen: whoever starts them has just begun, or they are not ours.
+    if (!source.own || count(looks.at(-1) as FleetLook) === 0) return;
+    const scope: Scope = { threads: source.own.threads, has: (i) => i === at };
+    const needs = until.map((seen) => loaderNeed(plan, scope, seen, s));
+    const most = Math.min(s.processesMax, source.lanes);
+    const [target, reason] = decideRole({ name: `loaders of ${name}`, count }, needs, looks, nowMs, most, s);
+    own[name] = target;
+    reasons.push(reason);
+  });
+  return { loaders, constructors, own, reasons };
 }

@@ -83,8 +83,10 @@ export async function lookAtFleet(
     training.pulses({ signal }),
     inGroups(sources, async (ns) => await ns?.info({ signal })),
   ]);
-  const alive = (role: string): number =>
-    pulses.filter((pulse) => pulse.role === role && !pulse.isLate && !pulse.isDead).length;
+  const living = pulses.filter(({ isLate, isDead }) => !isLate && !isDead);
+  const alive = (role: string, source?: string): number =>
+    living.filter((pulse) => pulse.role === role && pulse.facts["source"] === source).length;
+  const owned = Object.entries(plan.sources).filter(([, { own }]) => own);
   const { end, trim } = info.steps;
   const shares = await sharesOf(Object.keys(plan.sources), training, Math.max(trim, end - batchesSeenMax), end, signal);
   const phase = plan.phases.findLast(({ from }) => from <= end);
@@ -94,6 +96,8 @@ export async function lookAtFleet(
     atMs,
     loaders: known.loaders ?? alive("loader"),
     constructors: known.constructors ?? alive("constructor"),
+    own: Object.fromEntries(owned.map(([name]) => [name, alive("loader", name)])),
+    isOver: info.closed,
     step: end,
     shares,
     leads: infos.map((found, i) => leadOf(found, (asked?.[i] ?? 0) * (blocks[i] ?? 0))),

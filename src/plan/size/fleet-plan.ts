@@ -30,6 +30,8 @@ export interface SourcePlan {
   readonly threadSeconds: number;
   readonly mainSeconds: number;
   readonly blocks: number;
+  /** Processes of its own that load it, threads (or workers) of each, and memory; 0 processes: somebody else runs them. Undefined: the pipeline's loaders do. */
+  readonly own?: { readonly processes: number; readonly threads: number; readonly memoryBytes: number } | undefined;
 }
 
 /** A limit, as the step time it allows. */
@@ -227,6 +229,7 @@ export function planFleet(costs: FleetCosts, needs: SizeNeeds): FleetPlan {
       threadSeconds: (alone * profile.loaderMs) / 1_000,
       mainSeconds: (alone * profile.readMs) / 1_000,
       blocks: alone * blocksOf(profile, costs),
+      ...(profile.own ? { own: ownOf(profile, busy, reading, lanes, threads, costs) } : {}),
     };
   });
   const heaviest = loads.reduce((a, b) =>
@@ -234,8 +237,12 @@ export function planFleet(costs: FleetCosts, needs: SizeNeeds): FleetPlan {
   );
   const loaders = loadersOf(costs, sources, heaviest, threads, needs);
   const constructors = constructorsOf(costs, heaviest, stepSeconds, threads);
-  const cores = loaders.cores + constructors.cores;
-  const memoryBytes = loaders.processes * loaders.memoryBytes + constructors.processes * constructors.memoryBytes;
+  const owns = sources.flatMap(({ own }) => (own ? [own] : []));
+  const cores = loaders.cores + constructors.cores + sum(owns.map((own) => own.processes * own.threads));
+  const memoryBytes =
+    loaders.processes * loaders.memoryBytes +
+    constructors.processes * constructors.memoryBytes +
+    sum(owns.map((own) => own.processes * own.memoryBytes));
   assertMemory(memoryBytes, loaders, needs);
   const limits = limitsOf(costs, loads, heaviest, threads, needs, cores).sort((a, b) => b.stepSeconds - a.stepSeconds);
   const binding = limits[0] as StepLimit;
@@ -263,6 +270,22 @@ export function planFleet(costs: FleetCosts, needs: SizeNeeds): FleetPlan {
   };
 }
 
+/** Processes for a source that has its own. */
+function ownOf(
+  { own, readyBytes }: SourceProfile,
+  busy: number,
+  reading: number,
+  lanes: number,
+  threads: number,
+  { bufferSamplesMax }: FleetCosts,
+): NonNullable<SourcePlan["own"]> {
+  if (!own || own.processBytes === 0) return { processes: 0, threads: 0, memoryBytes: 0 };
+  const processes = Math.min(lanes, Math.max(1, Math.ceil(busy / threads - 1e-9), Math.ceil(reading - 1e-9)));
+  const each = Math.min(threads, Math.max(1, Math.ceil(busy / processes - 1e-9)));
+  const memoryBytes = own.processBytes + each * own.workerBytes + bufferSamplesMax * readyBytes;
+  return { processes, threads: each, memoryBytes };
+}
+
 function loadersOf(
   costs: FleetCosts,
   sources: readonly SourcePlan[],
@@ -270,7 +293,8 @@ function loadersOf(
   threads: number,
   { stepSeconds, processes }: SizeNeeds,
 ): FleetPlan["loaders"] {
-  const parts = sources.flatMap(({ lanes }, source): PartLoad[] => {
+  const parts = sources.flatMap(({ lanes, own }, source): PartLoad[] => {
+    if (own) return [];
     const busy = (heaviest.threadSeconds[source] as number) / stepSeconds / busyShareMax / lanes;
     const main = (heaviest.mainSeconds[source] as number) / stepSeconds / busyShareMax / lanes;
     return Array.from({ length: lanes }, () => ({ source, threads: busy, main }));
@@ -287,12 +311,12 @@ function loadersOf(
   });
   const used = Math.max(1, Math.ceil(Math.max(...bins.map((held) => sum(held.map((part) => part.threads))), 0) - 1e-9));
   return {
-    processes: bins.length,
+    processes: Math.max(1, bins.length),
     threads: Math.min(threads, used),
     cores: sum(parts.map((part) => part.threads + part.main)),
     memoryBytes: costs.processBytes + Math.min(threads, used) * costs.threadBytes + Math.max(0, ...memories),
-    lanesMax: Math.max(...bins.map((held) => held.length)),
-    sourcesMax: Math.max(...bins.map((held) => new Set(held.map(({ source }) => source)).size)),
+    lanesMax: Math.max(0, ...bins.map((held) => held.length)),
+    sourcesMax: Math.max(0, ...bins.map((held) => new Set(held.map(({ source }) => source)).size)),
   };
 }
 
@@ -360,13 +384,15 @@ function limitsOf(
       remedy: "more lanes in the pipeline's namespace, or fewer samples a batch",
     },
   ];
-  profiles.forEach(({ source, lanesMax, shards }, i) => {
+  profiles.forEach(({ source, lanesMax, shards, own }, i) => {
     const threadSeconds = Math.max(...loads.map((load) => load.threadSeconds[i] as number));
     const mainSeconds = Math.max(...loads.map((load) => load.mainSeconds[i] as number));
     limits.push({
       what: `source ${source}: ${lanesMax} ${lanesMax === 1 ? "lane" : "lanes"} at most`,
       stepSeconds: Math.max(threadSeconds / (lanesMax * threads), mainSeconds / lanesMax) / busyShareMax,
-      remedy: `more and smaller shards than ${shards}, or cheaper transforms`,
+      remedy: own
+        ? "more lanes, or cheaper transforms"
+        : `more and smaller shards than ${shards}, or cheaper transforms`,
     });
   });
   if (needs.cores !== undefined)
@@ -375,13 +401,14 @@ function limitsOf(
       stepSeconds: (cores * needs.stepSeconds) / needs.cores,
       remedy: "more cores, or cheaper transforms",
     });
+  const isShared = (_: number, i: number): boolean => profiles[i]?.own === undefined;
   if (needs.processes !== undefined)
     limits.push({
       what: `${needs.processes} loader processes of ${threads} threads`,
       stepSeconds:
         Math.max(
-          sum(heaviest.threadSeconds) / (needs.processes * threads),
-          sum(heaviest.mainSeconds) / needs.processes,
+          sum(heaviest.threadSeconds.filter(isShared)) / (needs.processes * threads),
+          sum(heaviest.mainSeconds.filter(isShared)) / needs.processes,
         ) / busyShareMax,
       remedy: "more processes or more threads in each",
     });

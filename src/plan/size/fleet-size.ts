@@ -7,6 +7,7 @@ import { poolBytesDefault } from "../source/shard-pool.js";
 import { profileConstruct } from "./construct-profile.js";
 import { assertNeeds, type FleetCosts, type FleetPlan, planFleet, type SizeNeeds } from "./fleet-plan.js";
 import { type DemandPhase, demandPhases } from "./mix-demand.js";
+import { profileOwn } from "./own-profile.js";
 import { type ProfiledSample, profileSource, type SourceProfile } from "./source-profile.js";
 
 /** Bounds of the measurement. */
@@ -56,15 +57,12 @@ export async function measureFleet(
   let threadBytes = 0;
   for (const source of sources) {
     signal?.throwIfAborted();
-    if (isExternal(source))
-      throw new BatchWeaveError(
-        "INVALID_ARGUMENT",
-        `Source ${source.name} is filled by other processes, so what it costs cannot be measured here. Size the pipeline without it, and its own processes by how they run.`,
-        { source: source.name },
-      );
-    const measured = await profileSource(source, resolved, { pool, env }, limits, signal);
+    const measured = isExternal(source)
+      ? await profileOwn(source, resolved, limits, signal)
+      : await profileSource(source, resolved, { pool, env }, limits, signal);
     // The first source's transforms have started the thread.
-    if (pool.threads > 0 && threadBytes === 0) threadBytes = Math.max(1, process.memoryUsage.rss() - processBytes);
+    if (!isExternal(source) && pool.threads > 0 && threadBytes === 0)
+      threadBytes = Math.max(1, process.memoryUsage.rss() - processBytes);
     profiles.push(measured.profile);
     samples.push(measured.samples);
     options.onSource?.(measured.profile, profiles.length, sources.length);

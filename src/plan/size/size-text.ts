@@ -47,6 +47,13 @@ export function describeFleet(plan: FleetPlan): string {
     ...clusters,
     `for a step every ${seconds(stepSeconds)}:`,
     `  loaders        ${many(loaders.processes, "process")} of ${many(loaders.threads, "thread")}, ${bytes(loaders.memoryBytes)} each; ${many(loaders.lanesMax, "lane")} of ${many(loaders.sourcesMax, "source")} each at most`,
+    ...sources.flatMap(([name, { own }]) =>
+      own && own.processes > 0
+        ? [
+            `  ${`load ${name}`.padEnd(14)} ${many(own.processes, "process")} of ${many(own.threads, "worker")}, ${bytes(own.memoryBytes)} each, in Python`,
+          ]
+        : [],
+    ),
     `  constructors   ${many(constructors.processes, "process")} of ${many(constructors.threads, "thread")}, ${bytes(constructors.memoryBytes)} each; ${many(constructors.lanes, "lane")}`,
     `  all together   ${few(plan.cores)} cores busy at most three quarters of the time, ${bytes(plan.memoryBytes)}`,
     "on the store:",

@@ -10,7 +10,6 @@ import { splitSample } from "../load/sample-pieces.js";
 import type { ChainOutput } from "../load/transform-chain.js";
 import type { TransformPool } from "../load/transform-pool.js";
 import type { ResolvedPipeline } from "../run/pipeline.js";
-import { isExternal } from "../source/external-source.js";
 import { ShardPool } from "../source/shard-pool.js";
 import type { ResolvedSource } from "../source/source.js";
 import { type CursorItem, SourceCursor } from "../source/source-cursor.js";
@@ -40,6 +39,8 @@ export interface SourceProfile {
   readonly readyBytes: number;
   /** Windows, row groups and read-ahead that a lane keeps of its shards. */
   readonly windowBytes: number;
+  /** Processes of another kind load it: memory of one, and of each worker in it. */
+  readonly own?: { readonly processBytes: number; readonly workerBytes: number } | undefined;
 }
 
 /** A sample of the profile, ready for a batch. */
@@ -183,7 +184,6 @@ export async function profileSource(
   limits: ProfileLimits,
   signal?: AbortSignal | undefined,
 ): Promise<{ readonly profile: SourceProfile; readonly samples: readonly ProfiledSample[] }> {
-  if (isExternal(source)) throw notHere(source);
   assertShards(source);
   const { items, cost, windowBytes } = await walk(
     source,
@@ -245,14 +245,6 @@ export async function profileSource(
     windowBytes,
   };
   return { profile, samples: finished };
-}
-
-function notHere({ name }: ResolvedSource): BatchWeaveError {
-  return new BatchWeaveError(
-    "INVALID_ARGUMENT",
-    `Source ${name} is loaded by a program of its own, so its cost cannot be measured here. Size that program where it runs, and this pipeline without the source.`,
-    { source: name },
-  );
 }
 
 function assertShards({ name, missing, shards }: ResolvedSource): void {

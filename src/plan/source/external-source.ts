@@ -11,7 +11,7 @@ interface ExternalSettings extends Pick<SourceSettings, "weight" | "lanes"> {}
 interface PythonSettings extends ExternalSettings {
   /** A Python file and the name of a `batchweave.load.Source` in it: `books.py:books`. */
   readonly file: string | URL;
-  /** Loader processes that a fleet starts for it. Default 1. */
+  /** Loader processes that a fleet starts for it. Default: the plan's, or 1. */
   readonly processes?: number | undefined;
 }
 
@@ -39,7 +39,7 @@ export function external(settings: ExternalSettings = {}): Source {
 /** A source whose loader is Python: `python -m batchweave load FILE:NAME`, which a fleet starts too. */
 export function python({ file, processes, ...settings }: PythonSettings): Source {
   const path = file instanceof URL ? decodeURIComponent(file.pathname) : file;
-  return { ...external(settings), python: { file: path, processes: processes ?? 1 } };
+  return { ...external(settings), python: { file: path, processes } };
 }
 
 /** Whether others fill a source's log. */

@@ -48,7 +48,7 @@ export interface Source {
   readonly shards: readonly string[];
   readonly settings: SourceSettings;
   /** Of a source that Python processes fill: how they are started. */
-  readonly python?: { readonly file: string; readonly processes: number } | undefined;
+  readonly python?: { readonly file: string; readonly processes?: number | undefined } | undefined;
 }
 
 function sharded(format: ShardFormat, { shards, ...settings }: ShardedSettings): Source {
