@@ -256,7 +256,7 @@ class ClaimTest(unittest.TestCase):
             taken.append(len(chosen))
             self.claims.learn([True] * len(chosen))
         self.assertEqual(taken, [1, 2, 4, 8])
-        self.claims.learn([True, False])  # somebody else wanted the same
+        self.claims.learn([True, False])  # another process wanted the same
         self.assertEqual(len(self.claims.free(lanes, set(), 32)), 1)
 
     def late(self, seconds: float, epoch: int, seq: int = 5) -> list[int]:
@@ -276,7 +276,7 @@ class ClaimTest(unittest.TestCase):
             self.late(10.0 * seq, 1, seq)
         self.assertEqual([self.late(79.0, 1), self.late(81.0, 1)], [[], [0]])
 
-    def test_a_lane_that_nobody_waits_for_is_left_alone(self) -> None:
+    def test_a_lane_that_no_constructor_waits_for_is_left_alone(self) -> None:
         lanes = [LaneState(0, 1, 1, 40, False, None), LaneState(1, 1, 1, 5, False, None)]
         for self.now in (0.0, 100.0):
             self.look(lanes, end=11)

@@ -29,7 +29,7 @@ def numbers():
     return range(200)
 
 def tokens(n):
-    # Slow at first, so that nobody ends before it is killed.
+    # Slow at first, so that no loader ends before it is killed.
     if not os.path.exists(FAST):
         time.sleep(0.5)
     return {"tokens": [1000 + n] * (3 + n % 5)}
@@ -243,7 +243,7 @@ test("an engine that is not there is one sentence and a code", () => {
   const path = process.env["PATH"];
   const options = { env: { ...env, PATH: folder }, encoding: "utf8" } as const;
   const on = [main, "fleet", "up", join(folder, "pipeline.mjs"), "--image", "x", "--on"];
-  // Whether its client library is installed or not; nobody listens on that port.
+  // Whether its client library is installed or not; no server listens on that port.
   const cluster = { name: "none", cluster: { server: "http://127.0.0.1:1" } };
   const context = { name: "none", context: { cluster: "none", user: "none" } };
   const config = { clusters: [cluster], contexts: [context], users: [{ name: "none" }], "current-context": "none" };

@@ -315,7 +315,7 @@ describe("the plan file", () => {
   });
 });
 
-test("a Python source is measured by its own loader, one that anybody fills by what is in its log", async () => {
+test("a Python source is measured by its own loader, one that another program fills by what is in its log", async () => {
   const folder = dataFolder();
   mkdirSync(folder, { recursive: true });
   writeJsonl(folder, "web", [20]);

@@ -19,7 +19,7 @@ const env = { ...process.env, PYTHONPATH: join(root, "python") };
 const cli = join(root, "dist/src/cli/main.js");
 const [books, pages] = [300, 1_200];
 
-// Slow until the file `fast` is there, so that nobody ends before it is killed, however busy the machine is.
+// Slow until the file `fast` is there, so that no loader ends before it is killed, however busy the machine is.
 const pythonText = `
 import os, time
 from batchweave.load import Source, stream

@@ -1,6 +1,6 @@
-"""What processes of a fleet tell each other: which block somebody waits for, and how many lanes each holds. Twin of src/plan/fleet/fleet-hints.ts.
+"""What processes of a fleet tell each other: which block a constructor waits for, and how many lanes each holds. Twin of src/plan/fleet/fleet-hints.ts.
 
-Empty objects whose names say it all, beside the source logs. Nothing depends on a hint: it may be lost, late, or deleted by anybody at any time. Words about
+Empty objects whose names say it all, beside the source logs. Nothing depends on a hint: it may be lost, late, or deleted by any process at any time. Words about
 lanes held are told by source: only who loads the same source can take a lane that another gives up.
 """
 from __future__ import annotations
@@ -14,17 +14,17 @@ from ..errors import BatchWeaveError
 from ..store.object_store import open_store
 
 _WORD = re.compile(r"([0-9]{1,15})-([0-9]{1,15})-([0-9a-v]{12})")
-#: How long somebody has waited who says so.
+#: How long a constructor has waited when it says so.
 _WAITED_S = 0.5
 #: Between two words of one process about its lanes, more where they are many; and when their number has changed.
 _TELL_MIN_S, _TELL_EACH_S, _CHANGED_MIN_S = 10.0, 0.1, 2.0
-#: Words older than that are of the dead, and removed by whoever reads them; clocks may be wrong by as much.
+#: Words older than that are of the dead, and removed by their reader; clocks may be wrong by as much.
 _STALE_MS = 300_000
 _REMOVED_MAX = 100
 
 
 class Want(NamedTuple):
-    """A block that somebody waits for, and since when by our clock."""
+    """A block that a constructor waits for, and since when by our clock."""
 
     block: int
     since: float
@@ -64,7 +64,7 @@ class FleetHints:
         return [Want(word.number, self._seen[word.key]) for word in wants]
 
     def is_above_share(self, lanes: int) -> bool:
-        """Whether somebody who holds so many lanes holds clearly more than others."""
+        """Whether a process with so many lanes holds clearly more than others."""
         if not self._others:
             return False
         mean = (sum(self._others) + lanes) / (len(self._others) + 1)

@@ -33,7 +33,7 @@ class LaneClaims:
         self._above_since: float | None = None
 
     def free(self, lanes: Sequence[LaneState], held: set[int], room: int) -> list[LaneState]:
-        """Free lanes to open now, a quarter at most: twice as many as the last time, unless somebody else wanted the same."""
+        """Free lanes to open now, a quarter at most: twice as many as the last time, unless another process wanted the same."""
         now = self._clock()
         self._shy = {lane: until for lane, until in self._shy.items() if until > now}
         free = [lane for lane in lanes if lane.is_free and lane.lane not in held and lane.lane not in self._shy]
@@ -42,12 +42,12 @@ class LaneClaims:
         return order[: max(0, min(room, self._claims, math.ceil(len(free) / 4)))]
 
     def learn(self, opened: Sequence[bool]) -> None:
-        """What became of those: False where somebody else was faster."""
+        """What became of those: False where another process was faster."""
         if opened:
             self._claims = 1 if not all(opened) else min(_CLAIMS_MAX, 2 * self._claims)
 
     def standing(self, lanes: Sequence[LaneState], held: set[int], room: int, is_busy: bool) -> list[LaneState]:
-        """Lanes to take over now: whoever is least busy comes first."""
+        """Lanes to take over now: the least busy process comes first."""
         now = self._clock()
         late = []
         for lane in lanes:

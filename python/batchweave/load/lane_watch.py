@@ -17,7 +17,7 @@ _ALPHA = 0.3
 _USUAL_FACTOR = 3.0
 #: Doublings for openings that led to no block.
 _DOUBLINGS_MAX = 10
-#: Where nobody is known to wait, but the log's next step is missing: so many times longer.
+#: Where no constructor is known to wait, but the log's next step is missing: so many times longer.
 _UNASKED_FACTOR = 3.0
 #: A lane so many blocks ahead of the first missing step may stand for good reasons.
 _NEAR_ROUNDS = 2
@@ -58,7 +58,7 @@ class _Progress:
     since: float
     #: When this was seen first.
     moved_at: float
-    #: We saw it begin; else whoever waits may know better.
+    #: We saw it begin; else the constructor that waits may know better.
     is_seen: bool
     #: Its holder may have stood for another reason than its work.
     is_blurred: bool
@@ -72,7 +72,7 @@ class LaneWatch:
     def __init__(self, patience: float = PATIENCE_S) -> None:
         self._patience = patience
         self._progress: dict[int, _Progress] = {}
-        #: Lanes that somebody waits for: (step, since).
+        #: Lanes that a constructor waits for: (step, since).
         self._wanted: dict[int, tuple[int, float]] = {}
         self._view: LogView | None = None
         self._end_at = 0.0
@@ -115,7 +115,7 @@ class LaneWatch:
             self._read_at = now
 
     def want(self, step: int, since: float) -> None:
-        """Somebody has waited for a step since then."""
+        """A constructor has waited for a step since then."""
         view = self._view
         if view is None or step < view.first_step:
             return
@@ -130,18 +130,18 @@ class LaneWatch:
         return bool(self._wanted)
 
     def left(self, step: int) -> float:
-        """Seconds until a step is needed, as readers have gone so far; far below 0 when somebody waits for it."""
+        """Seconds until a step is needed, as readers have gone so far; far below 0 when a constructor waits for it."""
         view = self._view
         if view is None:
             return 0.0
         wanted = self._wanted.get((step - view.first_step) % len(view.lanes))
         if wanted is not None and wanted[0] >= step:
             return wanted[0] - step - 1e9
-        # One step a second, where nobody has read anything yet: the order within a log is what counts.
+        # One step a second, where no reader has read anything yet: the order within a log is what counts.
         return (step - view.read_to) / (self._rate if self._rate > 0 else 1.0)
 
     def round_left(self, lane: LaneState) -> float:
-        """The same for a lane's next block, not told from those of other lanes that nobody waits for either."""
+        """The same for a lane's next block, not told from those of other lanes that no constructor waits for either."""
         assert self._view is not None
         step = self._view.next_step(lane)
         left = self.left(step)
@@ -159,10 +159,10 @@ class LaneWatch:
         if not is_hinted and step >= view.end + (_SUSPECT_ROUNDS if is_suspect else 1) * len(view.lanes):
             return None
         is_waited_for = is_hinted or step < view.reached
-        # Whoever waits has watched for longer than we have, perhaps.
+        # The constructor that waits has watched for longer than we have, perhaps.
         seen = known.moved_at if is_suspect else known.since
         since = min(seen, wanted[1]) if wanted is not None and not known.is_seen else seen
-        # More, the longer its blocks take, and twice as much for every opening that led to none: nobody is robbed for ever for being slow.
+        # More, the longer its blocks take, and twice as much for every opening that led to none: no holder is robbed for ever for being slow.
         own = max(self._patience, _USUAL_FACTOR * known.usual) * 2.0 ** min(lane.epoch - lane.written_epoch, _DOUBLINGS_MAX)
         return Standing(now - since, own * (1.0 if is_waited_for else _UNASKED_FACTOR))
 

@@ -8,7 +8,7 @@ import struct
 from batchweave import decode_safetensors, open_namespace
 
 COUNT = 300
-#: Beside the pipeline: until it is there, samples take long, so that nobody ends before it is killed, however busy the machine is.
+#: Beside the pipeline: until it is there, samples take long, so that no process ends before it is killed, however busy the machine is.
 FAST = "fast"
 _FIRST = 1000
 

@@ -147,7 +147,7 @@ class KubernetesTest(unittest.TestCase):
         line = scaler.stdout.readline()
         self.assertEqual(line, "construct: 1 -> 2\n", "" if line else scaler.communicate()[1])
         self.assertEqual(self.parallelism(), 2)
-        # The log is complete: nobody needs more processes.
+        # The log is complete: no process is needed any more.
         log.end_log()
         _, errors = scaler.communicate(timeout=120)
         self.assertEqual(scaler.returncode, 0, errors)

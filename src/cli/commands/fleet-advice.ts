@@ -48,7 +48,7 @@ async function run(call: Call): Promise<undefined> {
       () =>
         `step ${look.step}: ${[counted(advice.loaders, "loader"), ...Object.entries(advice.own).map(([name, count]) => `${count} of ${name}`), counted(advice.constructors, "constructor")].join(", ")}\n  ${advice.reasons.join("\n  ")}`,
     );
-    // Nobody needs another process for a log that is complete.
+    // A log that is complete needs no more processes.
     if (!args.flag("watch") || look.isOver) break;
     await env.sleep(intervalMs, stopping.signal).catch((error: unknown) => {
       if (!stopping.signal.aborted) throw error;

@@ -28,7 +28,7 @@ interface ObjectApi {
 }
 
 const packageName = "@kubernetes/client-node";
-/** Fields that we set are ours, whoever set them last. */
+/** Fields that we set are ours, even where another client set them last. */
 const fieldManager = "batchweave-fleet";
 const sentenceMax = 400;
 

@@ -77,7 +77,7 @@ export function jobName(fleet: string, role: string): string {
 
 const isScaler = ({ name }: Role): boolean => name === scalerRole;
 
-/** Whoever carries out the autoscaler's numbers may look at the jobs of this fleet and change them, and nothing else. */
+/** The scaler may look at the jobs of this fleet and change them, and nothing else. */
 function scalerRights(metadata: Metadata, jobs: readonly string[]): Manifest[] {
   const { name, namespace } = metadata;
   return [

@@ -1,4 +1,4 @@
-/** Tasks of a fleet that Slurm has: counted by the names of their jobs, so whoever asks needs no memory. */
+/** Tasks of a fleet that Slurm has: counted by the names of their jobs, so the scaler needs no memory. */
 
 import { askProgram } from "./program.js";
 import type { Role } from "./role.js";

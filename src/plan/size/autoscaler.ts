@@ -260,7 +260,7 @@ export function decideFleet(
   const reasons = [why, whyToo];
   sources.forEach(([name, source], at) => {
     const count = (look: FleetLook): number => look.own?.[name] ?? 0;
-    // Nobody was seen: whoever starts them has just begun, or they are not ours.
+    // None was seen: they have just been started, or are not ours.
     if (!source.own || count(looks.at(-1) as FleetLook) === 0) return;
     const scope: Scope = { threads: source.own.threads, has: (i) => i === at };
     const needs = until.map((seen) => loaderNeed(plan, scope, seen, s));

@@ -30,7 +30,7 @@ export interface SourcePlan {
   readonly threadSeconds: number;
   readonly mainSeconds: number;
   readonly blocks: number;
-  /** Processes of its own that load it, threads (or workers) of each, and memory; 0 processes: somebody else runs them. Undefined: the pipeline's loaders do. */
+  /** Processes of its own that load it, threads (or workers) of each, and memory; 0 processes: they are not ours to run. Undefined: the pipeline's loaders do. */
   readonly own?: { readonly processes: number; readonly threads: number; readonly memoryBytes: number } | undefined;
 }
 

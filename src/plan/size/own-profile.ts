@@ -1,5 +1,5 @@
 /**
- * What sources cost that other programs load. A Python loader measures itself (`python -m batchweave load --measure`). Of a source that anybody fills, only what
+ * What sources cost that other programs load. A Python loader measures itself (`python -m batchweave load --measure`). Of a source that any program may fill, only what
  * a constructor takes is known, from the blocks that are in its log; who fills it is not ours to size.
  */
 import { spawn } from "node:child_process";
