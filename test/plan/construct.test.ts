@@ -4,12 +4,14 @@
  */
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { decodeSafetensors, tensorValues } from "../../src/index.js";
+import { createNamespace, decodeSafetensors, tensorValues } from "../../src/index.js";
 import { DataConstructor } from "../../src/plan/construct/data-constructor.js";
 import { chunkOf, chunkRanges, packSequence } from "../../src/plan/construct/packed-sequence.js";
 import { DGraph } from "../../src/plan/graph/dgraph.js";
 import { ClientPlaceTree } from "../../src/plan/graph/place-tree.js";
 import type { PreparedSample } from "../../src/plan/load/prepared-sample.js";
+import { buildSlices } from "../../src/plan/run/batch-slices.js";
+import type { ResolvedPipeline } from "../../src/plan/run/pipeline.js";
 
 const samplesArb = fc.array(fc.array(fc.integer({ min: 1, max: 50_000 }), { maxLength: 20 }), { maxLength: 6 });
 
@@ -95,6 +97,30 @@ describe("slices", () => {
       const width = axis === "dp" ? 8 : 16;
       for (const { tensors } of slices) expect(tensors.get("tokens")?.shape).toEqual([1, 1, width]);
     }
+  });
+
+  test("a batch of more bytes than an extent is appended slice by slice, and stored as it would be from memory", async () => {
+    const tree = new ClientPlaceTree({ dp: 4 });
+    const graph = new DGraph({ tree, capacity: { tokens: 16 } }).distribute("dp").balance();
+    const grid = { rows: 4, chunks: 1 };
+    const construct = new DataConstructor(grid, tree, { seqLength: 8 });
+    const pipeline = { graphs: { backbone: graph }, construct, sources: [] } as unknown as ResolvedPipeline;
+    const samples = values.map((value, i) => ({ value, meta: metas[i] as (typeof metas)[number] }));
+    const bytes = construct.bytesOf({ values });
+    const built = (streamMin: number) => buildSlices(pipeline, samples, graph.plan(metas), streamMin);
+    expect(Array.isArray(built(bytes + 1).body)).toBe(true);
+    const whole = built(bytes + 1).slices;
+    expect(Math.abs(whole.reduce((sum, { length }) => sum + length, 0) / 4 - bytes / 4)).toBeLessThan(2_000);
+    const large = built(bytes);
+    expect(Array.isArray(large.body)).toBe(false);
+    expect(large.slices).toEqual(whole);
+    const ns = await createNamespace("memory:streamed-batch", { grid });
+    await using producer = await ns.producer({ id: "p" });
+    await producer.append(large.body);
+    await producer.append(whole);
+    await producer.flush();
+    for (let row = 0; row < 4; row++)
+      expect(await ns.readSlice({ step: 0, row, chunk: 0 })).toEqual(await ns.readSlice({ step: 1, row, chunk: 0 }));
   });
 
   test("shapes that cannot be are refused with the numbers", () => {

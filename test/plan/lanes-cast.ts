@@ -134,27 +134,29 @@ class CountingLanes implements Cast {
     this.#counts[name] = (this.#counts[name] ?? 0) + 1;
   }
 
-  /** Looks at every log until it is closed, and then at all it holds. */
+  /** Looks at every log until it is closed, and then at all it holds; at many at a time, or it would be what the run waits for. */
   async #judge(context: ProcessContext): Promise<void> {
     const logs = this.#logs.map((_, i) => this.#log(context, i));
     while (this.#open.size > 0) {
-      for (const i of [...this.#open]) {
-        const { ns } = logs[i] as LaneLog;
-        const { closed, steps } = await ns.info();
-        if (!closed) continue;
-        const expected = this.#lanes * this.#batches;
-        if (steps.end !== expected) throw new Violation("end", `log-${i} ends at ${steps.end}, not ${expected}`);
-        for (let step = 0; step < expected; step++) {
-          const text = new TextDecoder().decode(await ns.readSlice({ step, row: 0, chunk: 0 }));
-          const must = `log-${i}/${step % this.#lanes}/${Math.floor(step / this.#lanes)}`;
-          if (text !== must) throw new Violation("same log", `step ${step} of log-${i} is ${text}, not ${must}`);
-        }
-        this.#open.delete(i);
-        this.#count("closedLogs");
-      }
+      await Promise.all([...this.#open].map((i) => this.#judgeLog(i, logs[i] as LaneLog)));
       await context.env.sleep(judgeMs);
     }
     this.#stop.abort(new Error("all logs are closed"));
+  }
+
+  async #judgeLog(i: number, { ns }: LaneLog): Promise<void> {
+    const { closed, steps } = await ns.info();
+    if (!closed) return;
+    const expected = this.#lanes * this.#batches;
+    if (steps.end !== expected) throw new Violation("end", `log-${i} ends at ${steps.end}, not ${expected}`);
+    const read = Array.from({ length: expected }, (_, step) => ns.readSlice({ step, row: 0, chunk: 0 }));
+    for (const [step, bytes] of (await Promise.all(read)).entries()) {
+      const text = new TextDecoder().decode(bytes);
+      const must = `log-${i}/${step % this.#lanes}/${Math.floor(step / this.#lanes)}`;
+      if (text !== must) throw new Violation("same log", `step ${step} of log-${i} is ${text}, not ${must}`);
+    }
+    this.#open.delete(i);
+    this.#count("closedLogs");
   }
 
   heal(): void {

@@ -17,6 +17,7 @@ import {
   type ContextLayout,
   chunkOf,
   chunkRanges,
+  imageSlots,
   type PackedSequence,
   type PackTokens,
   packSequence,
@@ -82,6 +83,21 @@ export class DataConstructor {
 
   /** All slices of a batch in row-major order, safetensors each. */
   build(content: ConstructInput): Uint8Array[] {
+    return [...this.slices(content)];
+  }
+
+  /** About what the slices of a batch will take: a function of the plan and its samples alone. */
+  bytesOf({ values }: Pick<ConstructInput, "values">): number {
+    const { rows, chunks } = this.#grid;
+    const { seqLength, microbatches = 1, sequences = 1 } = this.#settings;
+    const images = values.flatMap(({ images: list = [] }) => list);
+    // Four columns of 32 bits and a mask, whether a sequence is cut into chunks or each chunk has its own: the larger is counted.
+    const tokens = 17 * rows * chunks * seqLength * microbatches * sequences;
+    return tokens + images.reduce((sum, { data }) => sum + data.byteLength, 0);
+  }
+
+  /** The same as {@link build}, one after another: what was given is not held. */
+  *slices(content: ConstructInput): Generator<Uint8Array> {
     const { plan, values } = content;
     const { rows, chunks } = this.#grid;
     if (plan.axis === "world") {
@@ -92,26 +108,24 @@ export class DataConstructor {
     }
     // Over "cp" every chunk has sequences of its own; over "dp" a row's sequences are cut into chunks.
     const isCut = plan.axis === "dp";
-    const packed = plan.buckets.map((bucket) => bucket.bins.map((bin) => this.#pack(bin, values)));
-    const images = this.#images(content, packed, isCut);
+    const images = this.#images(content, isCut);
     const { seqLength, layout = "contiguous" } = this.#settings;
-    const slices: Uint8Array[] = [];
+    let sequences: PackedSequence[] = [];
     for (let row = 0; row < rows; row++) {
       for (let chunk = 0; chunk < chunks; chunk++) {
         const ranges = isCut ? chunkRanges(seqLength, chunks, chunk, layout) : [[0, seqLength] as const];
-        const sequences = packed[isCut ? row : row * chunks + chunk] as PackedSequence[];
+        if (!isCut || chunk === 0) {
+          const bucket = plan.buckets[isCut ? row : row * chunks + chunk];
+          sequences = (bucket?.bins ?? []).map((bin) =>
+            packSequence(samplesOf(bin, values), seqLength, this.#settings),
+          );
+        }
         const tensors = this.#tensors(sequences, ranges);
         const own = images.get(row * chunks + chunk);
         if (own) addImages(tensors, own);
-        slices.push(encodeSafetensors(tensors, this.#metadata(content, own), this.#joins(tensors, isCut)));
+        yield encodeSafetensors(tensors, this.#metadata(content, own), this.#joins(tensors, isCut));
       }
     }
-    return slices;
-  }
-
-  #pack(bin: PlanBin, values: readonly PreparedSample[]): PackedSequence {
-    const samples = bin.samples.map((i) => values[i] as PreparedSample);
-    return packSequence(samples, this.#settings.seqLength, this.#settings);
   }
 
   #tensors(sequences: readonly PackedSequence[], ranges: readonly (readonly [number, number])[]): Map<string, Tensor> {
@@ -176,18 +190,14 @@ export class DataConstructor {
   }
 
   /** Images by cell: those of a balanced encoder plan where their rank reads, others with their sequence. */
-  #images(
-    { plan, encoder }: ConstructInput,
-    packed: readonly PackedSequence[][],
-    isCut: boolean,
-  ): Map<number, PlacedImage[]> {
+  #images({ plan, values, encoder }: ConstructInput, isCut: boolean): Map<number, PlacedImage[]> {
     const { chunks } = this.#grid;
     const targets = new Map<PreparedImage, { readonly cell: number } & Pick<PlacedImage, "target" | "source">>();
-    packed.forEach((sequences, b) => {
+    plan.buckets.forEach(({ bins }, b) => {
       const row = isCut ? b : Math.floor(b / chunks);
-      sequences.forEach((sequence, s) => {
-        for (const { image, slot, sample } of sequence.images) {
-          const source = plan.samples[plan.buckets[b]?.bins[s]?.samples[sample] as number]?.source as string;
+      bins.forEach((bin, s) => {
+        for (const { image, slot, sample } of imageSlots(samplesOf(bin, values))) {
+          const source = plan.samples[bin.samples[sample] as number]?.source as string;
           targets.set(image, { cell: isCut ? row * chunks : b, target: [row, s, slot], source });
         }
       });
@@ -218,6 +228,10 @@ export class DataConstructor {
     const { d, c, chunkRanks } = placeRank(this.#tree.mesh, rank);
     return d * this.#grid.chunks + Math.floor((c * this.#grid.chunks) / chunkRanks);
   }
+}
+
+function samplesOf(bin: PlanBin, values: readonly PreparedSample[]): PreparedSample[] {
+  return bin.samples.map((i) => values[i] as PreparedSample);
 }
 
 function concat<T extends Int32Array | Uint8Array | Float32Array>(parts: readonly T[]): T {

@@ -22,8 +22,23 @@ export interface PackedSequence {
   /** Where each sample begins, where the padding begins, and the length: attention is computed between neighbours. */
   readonly cuSeqlens: Int32Array;
   readonly maxSeqlen: number;
-  /** Images with the slot of their first placeholder in this sequence. */
-  readonly images: readonly { readonly slot: number; readonly sample: number; readonly image: PreparedImage }[];
+}
+
+/** An image with the slot of its first placeholder in a sequence, and which of the sequence's samples has it. */
+export interface ImageSlot {
+  readonly slot: number;
+  readonly sample: number;
+  readonly image: PreparedImage;
+}
+
+/** Where the images of samples come to lie that are packed into one sequence. */
+export function imageSlots(samples: readonly PreparedSample[]): ImageSlot[] {
+  let at = 0;
+  return samples.flatMap(({ tokens, images = [] }, sample) => {
+    const begin = at;
+    at += tokens.length;
+    return images.map((image) => ({ slot: begin + image.at, sample, image }));
+  });
 }
 
 /** Packs samples into a sequence of `length` slots. They must fit. */
@@ -39,7 +54,6 @@ export function packSequence(
   const positionIds = new Int32Array(length);
   const segmentIds = new Int32Array(length);
   const bounds = [0];
-  const images: { slot: number; sample: number; image: PreparedImage }[] = [];
   let at = 0;
   let maxSeqlen = 0;
   samples.forEach((sample, s) => {
@@ -59,7 +73,6 @@ export function packSequence(
       labels[at + count - 1] = sample.nextToken;
       lossMask[at + count - 1] = 1;
     }
-    for (const image of sample.images ?? []) images.push({ slot: at + image.at, sample: s, image });
     maxSeqlen = Math.max(maxSeqlen, count);
     at += count;
     if (count > 0) bounds.push(at);
@@ -74,7 +87,6 @@ export function packSequence(
     segmentIds,
     cuSeqlens,
     maxSeqlen: Math.max(maxSeqlen, length - at),
-    images,
   };
 }
 

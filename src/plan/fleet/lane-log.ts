@@ -37,7 +37,8 @@ export interface LaneWriter {
 
 /** A batch that is ready to be appended. The resume point of a lane's last batch says so to every process: it has `over: 1`. */
 export interface LaneBatch {
-  readonly slices: readonly Uint8Array[];
+  /** All of them; or, of a batch too large for that, one after another. */
+  readonly slices: readonly Uint8Array[] | AsyncIterable<Uint8Array>;
   readonly append: Omit<AppendOptions, "signal">;
   /** For the observer that is told of it. */
   readonly note?: unknown;

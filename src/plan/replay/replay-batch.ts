@@ -9,7 +9,7 @@ import type { LoadedSample } from "../load/sample-supply.js";
 import type { FigureCounter } from "../load/source-figures.js";
 import type { ChainOutput } from "../load/transform-chain.js";
 import { type BatchNotes, lineageOf, notesOf } from "../run/batch-notes.js";
-import { buildSlices } from "../run/batch-slices.js";
+import { type BuiltBatch, buildSlices } from "../run/batch-slices.js";
 import { finishSamples } from "../run/finished-sample.js";
 import type { LaneParts } from "../run/lane-planner.js";
 import type { RawSample } from "../source/shard-reader.js";
@@ -31,7 +31,7 @@ export interface RecordedBatch {
 
 /** The same batch, made again. */
 export interface ReplayedBatch {
-  readonly slices: readonly Uint8Array[];
+  readonly body: BuiltBatch["body"];
   readonly lineage: readonly LineageSample[];
   readonly notes: BatchNotes;
   readonly faults: readonly Fault[];
@@ -90,7 +90,7 @@ export async function replayBatch(
   const { phase = "all", mix, schedule } = recorded.notes ?? {};
   const slots = tree.nodesAt(axis).length * microbatches * sequences * spec.construct.seqLength;
   return {
-    slices: buildSlices(pipeline, finished.kept, plan).slices,
+    body: buildSlices(pipeline, finished.kept, plan).body,
     lineage: lineageOf(plan, all, spec.namespace.grid.chunks),
     notes: {
       ...notesOf({ step: recorded.step, phase, mix, schedule }, metas, plan, slots, all),

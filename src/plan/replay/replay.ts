@@ -117,7 +117,7 @@ export async function replayPipeline(
     const record = await log.batch(step, signal);
     const batch = await replayBatch(open.parts, record, signal);
     const resumePoint: ReplayPoint = { v: 1, kind: "replay", of: recorded.uuid, from, next: step + 1 };
-    await producer.append(batch.slices, {
+    await producer.append(batch.body, {
       resumePoint,
       lineage: batch.lineage,
       contentType: safetensorsType,

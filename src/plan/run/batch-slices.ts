@@ -8,24 +8,54 @@ import type { ResolvedPipeline } from "./pipeline.js";
 /** A sample as slices are made of it. */
 type BuiltSample = Pick<LoadedSample, "meta" | "value">;
 
+/** A batch of more bytes than an extent holds by default is appended slice by slice, as they are built. */
+const streamBytesMin = 536_870_912;
+
+/** What a batch is made of. */
+export interface BuiltBatch {
+  /** To append: all slices, or what gives them one after another while they are uploaded. */
+  readonly body: readonly Uint8Array[] | AsyncIterable<Uint8Array>;
+  /** All slices; where the body is not all of them, they are built for the asking. */
+  readonly slices: readonly Uint8Array[];
+  readonly encoder: LoadPlan | undefined;
+}
+
 /** Builds the slices of a batch. */
 export function buildSlices(
   { graphs, construct, sources }: ResolvedPipeline,
   samples: readonly BuiltSample[],
   backbone: LoadPlan,
-): { readonly slices: Uint8Array[]; readonly encoder: LoadPlan | undefined } {
+  streamMin: number = streamBytesMin,
+): BuiltBatch {
   const images = graphs.encoder ? imagesOf(samples) : [];
   const encoder = graphs.encoder && images.length > 0 ? graphs.encoder.plan(images.map(({ meta }) => meta)) : undefined;
   const deferred = Object.fromEntries(
     sources.map(({ name, settings }) => [name, (settings.transforms ?? []).filter(({ at }) => at === "consumer")]),
   );
-  const slices = construct.build({
+  const content = {
     plan: backbone,
     values: samples.map(({ value }) => value),
     encoder: encoder && { plan: encoder, values: encoderValues(encoder, images) },
     deferred,
-  });
-  return { slices, encoder };
+  };
+  // By the content alone, so that whoever makes a batch again stores it in the same way.
+  const isLarge = construct.bytesOf(content) >= streamMin;
+  if (!isLarge) {
+    const slices = construct.build(content);
+    return { body: slices, slices, encoder };
+  }
+  return {
+    body: oneByOne(construct.slices(content)),
+    get slices() {
+      return construct.build(content);
+    },
+    encoder,
+  };
+}
+
+/** Slices as they are asked for. */
+async function* oneByOne(slices: Iterable<Uint8Array>): AsyncGenerator<Uint8Array> {
+  yield* slices;
 }
 
 /** Each image as a unit of its own. */

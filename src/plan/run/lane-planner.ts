@@ -12,7 +12,7 @@ import type { TransformPool } from "../load/transform-pool.js";
 import { mixPosition, type Weights } from "../mix/mix-schedule.js";
 import { FillSelector, SampleSelector, type SelectionParts } from "../mix/sample-selection.js";
 import { type BatchNotes, lineageOf, notesOf, scheduleOf } from "./batch-notes.js";
-import { buildSlices } from "./batch-slices.js";
+import { type BuiltBatch, buildSlices } from "./batch-slices.js";
 import { fetchSamples, finishSamples } from "./finished-sample.js";
 import { decodeLaneState, encodeLaneState, type LaneState, nextStepOf } from "./lane-state.js";
 import type { ResolvedPipeline } from "./pipeline.js";
@@ -21,6 +21,9 @@ import type { ResolvedPipeline } from "./pipeline.js";
 export interface PlannedBatch {
   readonly seq: number;
   readonly step: number;
+  /** To append: all slices, or what gives them one after another. */
+  readonly body: BuiltBatch["body"];
+  /** All slices. Of a batch that is appended one by one, they are built for the asking. */
   readonly slices: readonly Uint8Array[];
   readonly lineage: readonly LineageSample[];
   readonly resumePoint: unknown;
@@ -195,7 +198,7 @@ export class LanePlanner {
     const { graphs, spec, mix } = pipeline;
     const metas = samples.map(({ meta }) => meta);
     const backbone = graphs.backbone.plan(metas, start);
-    const { slices, encoder } = buildSlices(pipeline, samples, backbone);
+    const built = buildSlices(pipeline, samples, backbone);
     const seq = this.#seq++;
     this.#age++;
     const position = mixPosition(mix, step);
@@ -216,12 +219,15 @@ export class LanePlanner {
     return {
       seq,
       step,
-      slices,
+      body: built.body,
+      get slices() {
+        return built.slices;
+      },
       lineage: lineageOf(backbone, faults, spec.namespace.grid.chunks),
       resumePoint: encodeLaneState(this.#state(), pipeline.print),
       notes,
       faults,
-      plans: { backbone, encoder },
+      plans: { backbone, encoder: built.encoder },
     };
   }
 

@@ -207,7 +207,7 @@ async function append(
   report: RunReport,
   options: RunOptions,
 ): Promise<void> {
-  await producer.append(batch.slices, {
+  await producer.append(batch.body, {
     ...appendOf(batch),
     signal: options.signal,
   });

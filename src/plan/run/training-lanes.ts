@@ -30,7 +30,7 @@ class PlannedLane implements LaneWriter {
 
   async next(options: Parameters<LaneWriter["next"]>[0]): Promise<LaneBatch | undefined> {
     const batch = await this.#planner.next(options);
-    return batch && { slices: batch.slices, append: appendOf(batch), note: batch };
+    return batch && { slices: batch.body, append: appendOf(batch), note: batch };
   }
 
   async close(): Promise<void> {}
