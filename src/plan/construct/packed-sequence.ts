@@ -25,7 +25,7 @@ export interface PackedSequence {
 }
 
 /** An image with the slot of its first placeholder in a sequence, and which of the sequence's samples has it. */
-export interface ImageSlot {
+interface ImageSlot {
   readonly slot: number;
   readonly sample: number;
   readonly image: PreparedImage;
