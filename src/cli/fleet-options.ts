@@ -1,7 +1,8 @@
 /** What `load` and `construct` have in common. */
 import type { FleetOptions, FleetSettings } from "../plan/index.js";
 import type { Arguments } from "./arguments.js";
-import type { OptionTable } from "./command.js";
+import type { Call, OptionTable } from "./command.js";
+import type { LifeSigns } from "./life-signs.js";
 
 export const fleetOptions: OptionTable = {
   namespace: { value: "URI", help: "Where the training log is, instead of where the pipeline says." },
@@ -24,12 +25,26 @@ export function readFleetSettings(args: Arguments): FleetSettings {
 
 type Handover = Parameters<NonNullable<FleetOptions["onHandover"]>>[0];
 
-export function laneName({ log, lane }: Handover): string {
+/** Tells an operator and the pulses of lanes that move; `count` gets 1 for a lane that is held now, -1 for one that no longer is. */
+export function tellHandovers(
+  { terminal }: Pick<Call, "terminal">,
+  signs: LifeSigns,
+  count: (by: 1 | -1) => void,
+): (event: Handover) => void {
+  return (event) => {
+    if (event.kind === "taken-over") signs.tookOver(laneName(event));
+    const text = handoverText(event);
+    if (text) terminal.note(text);
+    count(event.kind === "taken" || event.kind === "taken-over" ? 1 : -1);
+  };
+}
+
+function laneName({ log, lane }: Handover): string {
   return `lane ${lane} of ${log.name}`;
 }
 
 /** A handover that an operator wants to know of, in a sentence. */
-export function handoverText(event: Handover): string | undefined {
+function handoverText(event: Handover): string | undefined {
   const { kind } = event;
   const which = laneName(event);
   if (kind === "taken-over") return `${which}: its holder stood still while it was wanted; taken over`;

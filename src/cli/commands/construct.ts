@@ -1,7 +1,7 @@
 /** `batchweave construct`: a process that plans batches from source logs. */
 import { describeSummary, runConstructors } from "../../plan/index.js";
 import type { Call, Command } from "../command.js";
-import { fleetOptions, handoverText, laneName, readFleetSettings } from "../fleet-options.js";
+import { fleetOptions, readFleetSettings, tellHandovers } from "../fleet-options.js";
 import { LifeSigns, processName, sourceFacts, sourceWait } from "../life-signs.js";
 import { plannedPipeline, planOption } from "../planned-pipeline.js";
 import { durabilityOf } from "../run.js";
@@ -35,13 +35,10 @@ async function run(call: Call): Promise<undefined> {
       committed = made - pending;
       show();
     },
-    onHandover: (event) => {
-      held += event.kind === "taken" || event.kind === "taken-over" ? 1 : -1;
-      if (event.kind === "taken-over") signs.tookOver(laneName(event));
-      const text = handoverText(event);
-      if (text) terminal.note(text);
+    onHandover: tellHandovers(call, signs, (by) => {
+      held += by;
       show();
-    },
+    }),
   });
   terminal.settle();
   const uri = settings.uri ?? pipeline.spec.namespace.uri;
