@@ -1,17 +1,19 @@
 /**
- * `npm run mutate [-- --count 150] [--seed 1] [--only typescript|python] [--rooms log,cadence] [--python PATH] [--skip N] [--json]`: how many small defects the tests would notice.
+ * `npm run mutate [-- --count 150] [--seed 1] [--only typescript|python] [--rooms log,cadence] [--python PATH] [--skip N] [--reach FOLDER] [--json]`: how many small defects the tests would notice.
  *
  * Property: a test suite that proves something fails when the code is changed. Method: a seeded sample of mutants (docs/design/0008), each
  * tried in a copy of the tree. Those that cannot be noticed, because they change nothing that is promised, are listed with reasons in equivalent.json.
  */
 import { spawnSync } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { Rng } from "../sim/index.js";
 import { keyOf, type Mutant, mutantsOf } from "./mutants.js";
-import { stagesOf, TrialTree, type Verdict } from "./trial.js";
+import { isOf, type Reach } from "./reach.js";
+import { stagesOf, TrialTree, testsOf, type Verdict } from "./trial.js";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const rooms = ["format", "log", "cadence", "producer", "consumer", "lifecycle"];
@@ -25,6 +27,7 @@ const { values } = parseArgs({
     python: { type: "string", default: "python3" },
     rooms: { type: "string", default: rooms.join(",") },
     skip: { type: "string", default: "0" },
+    reach: { type: "string", default: join(root, ".cache/mutate") },
     json: { type: "boolean", default: false },
   },
 });
@@ -66,15 +69,38 @@ const known = new Map(
   ),
 );
 
+/** Which lines each test executes: measured, and kept for the next run. After a change of a test alone, only that one is measured again. */
+async function reachesOf(tree: TrialTree, language: string): Promise<Reach[]> {
+  const hashOf = (files: readonly string[]): string => {
+    const hash = createHash("sha256");
+    for (const file of files) hash.update(`${file}\0`).update(readFileSync(join(root, file)));
+    return hash.digest("hex").slice(0, 16);
+  };
+  const tests = testsOf(language, tracked);
+  const isOther = (path: string) => /^(src|test|python)\//.test(path) && !/\btest_\w+\.py$|\.test\.ts$/.test(path);
+  const path = join(values.reach, `${language}-${hashOf(tracked.filter(isOther))}.json`);
+  const known: Record<string, Reach[]> = existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : {};
+  const keys = new Map(tests.map((test) => [test, `${test} ${hashOf([test])}`]));
+  const unknown = tests.filter((test) => !((keys.get(test) as string) in known));
+  if (unknown.length > 0) {
+    const found = await tree.reaches(language, values.python, unknown);
+    for (const test of unknown) known[keys.get(test) as string] = found.filter((reach) => isOf(reach, test));
+    mkdirSync(values.reach, { recursive: true });
+    writeFileSync(path, JSON.stringify(known));
+  }
+  return [...keys.values()].flatMap((key) => known[key] as Reach[]);
+}
+
 /** Tries the sample; a score leaves out what is known to be equivalent. */
 async function score(language: string): Promise<number> {
   const all = allMutants(language);
   const sample = sampleOf(all, Number(values.count), language);
   using tree = new TrialTree(root, tracked);
+  const reaches = await reachesOf(tree, language);
   const verdicts: Verdict[] = [];
   for (const [i, mutant] of sample.entries()) {
     if (i < Number(values.skip) || known.has(keyOf(mutant))) continue;
-    const caught = await tree.try(mutant, stagesOf(mutant.file, tracked, values.python));
+    const caught = await tree.try(mutant, stagesOf(mutant, reaches, values.python));
     verdicts.push({ mutant, caught });
     const how = caught ? `${caught.stage}${caught.isTimeout ? " (timeout)" : ""}, ${caught.proof}` : "SURVIVED";
     process.stderr.write(`${i + 1}/${sample.length} ${mutant.file}:${mutant.line} ${mutant.what}: ${how}\n`);

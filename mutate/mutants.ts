@@ -12,6 +12,8 @@ export interface Mutant {
   readonly replacement: string;
   /** The line as it was, trimmed: names a mutant across edits elsewhere in the file. */
   readonly source: string;
+  /** First and last line of which one is executed by whoever meets the change; its own line unless told. */
+  readonly within?: readonly [first: number, last: number];
 }
 
 interface Node {

@@ -27,6 +27,8 @@ class Source:
         self.starts = [0]
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line) + 1)
+        self.tree = ast.parse(self.text)
+        self.places = [*places_of(self.tree.body), (1, 2**31, 2**31)]
 
     def offset(self, line: int, column: int) -> int:
         # Columns count bytes.
@@ -38,7 +40,26 @@ class Source:
     def mutant(self, start: int, end: int, replacement: str, what: str) -> dict[str, Any]:
         line = self.text.count("\n", 0, start) + 1
         source = self.lines[line - 1].strip()
-        return {"file": self.path, "line": line, "what": what, "start": start, "end": end, "replacement": replacement, "source": source}
+        within = min((place for place in self.places if place[0] <= line <= place[1]), key=lambda place: place[2])[:2]
+        return {"file": self.path, "line": line, "what": what, "start": start, "end": end, "replacement": replacement, "source": source, "within": within}
+
+
+def places_of(body: list[ast.stmt], is_called: bool = False) -> Iterator[tuple[int, int, int]]:
+    """Lines of each statement without those of its body, and a rank: who sees a change there executes one of those lines.
+
+    A signature is executed by calls, which begin in the body; what stands in a module or a class is executed by whoever imports it.
+    """
+    for node in body:
+        first, last = node.lineno, node.end_lineno or node.lineno
+        parts = [part for part in (getattr(node, name, None) for name in ("body", "orelse", "finalbody")) if part]
+        parts += [handler.body for handler in [*getattr(node, "handlers", []), *getattr(node, "cases", [])]]
+        is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        if is_function:
+            yield first, last, 1 + last - first
+        elif is_called:
+            yield first, max(first, parts[0][0].lineno - 1) if parts else last, 0
+        for part in parts:
+            yield from places_of(part, is_function or (is_called and not isinstance(node, ast.ClassDef)))
 
 
 def between(source: Source, left: ast.expr, right: ast.expr, swap: tuple[str, str]) -> Iterator[dict[str, Any]]:
@@ -53,9 +74,8 @@ def is_text(node: ast.expr) -> bool:
 
 
 def mutants_of(source: Source) -> Iterator[dict[str, Any]]:
-    tree = ast.parse(source.text)
     skipped: set[int] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(source.tree):
         if id(node) in skipped or isinstance(node, (ast.Raise, ast.JoinedStr)):
             skipped.update(id(child) for child in ast.walk(node))
             continue

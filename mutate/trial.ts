@@ -1,15 +1,18 @@
-/** Trying a mutant: the change is made in a copy of the tree, and tests run there, the nearest first, until one fails. */
+/** Trying a mutant: the change is made in a copy of the tree, and tests that execute it run there, the quickest first, until one fails. */
 import { spawn } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { delimiter, dirname, join } from "node:path";
+import { basename, delimiter, dirname, join } from "node:path";
 import { applyMutant, type Mutant } from "./mutants.js";
+import { type Reach, reaching, split } from "./reach.js";
 
 /** A command that must fail for the mutant to be caught. */
 export interface Stage {
   readonly name: string;
   readonly command: string;
   readonly args: readonly string[];
+  /** What it takes without a mutant, about. */
+  readonly usualMs: number;
 }
 
 /** What became of a mutant. */
@@ -26,140 +29,78 @@ export interface Catch {
   readonly isTimeout: boolean;
 }
 
-/** A stage that hangs has noticed something too, but a busy machine hangs as well: the limit is a multiple of what the stage took without a mutant. */
+/** A stage that hangs has noticed something too, but a busy machine hangs as well: the limit is a multiple of what it takes without a mutant. */
 const stageMsMin = 60_000;
-const slowerMax = 4;
-/** The limit until that is known. */
-const unknownMs = 150_000;
+const slowerMax = 6;
+/** Most mutants fall to the quickest tests that execute them: so much of these is tried before the others. */
+const quickMs = 8_000;
+const reachMsMax = 3_600_000;
 
-/** Tests of each room: the nearest, then those that use it. What takes a simulation is tried in between, or last. */
-const units: Readonly<Record<string, readonly (readonly string[])[]>> = {
-  format: [
-    ["test/format", "test/conformance"],
-    ["test/hostile-input.test.ts", "test/fuzz", "test/lifecycle/verify.test.ts", "test/consumer", "test/log"],
-  ],
-  log: [
-    ["test/log", "test/conformance", "test/lifecycle/chain-hazards.test.ts"],
-    ["test/lifecycle", "test/producer", "test/thin-publisher.test.ts"],
-  ],
-  cadence: [
-    ["test/cadence", "test/producer"],
-    ["test/log", "test/lifecycle"],
-  ],
-  producer: [["test/producer"], ["test/log", "test/lifecycle", "test/consumer"]],
-  consumer: [
-    ["test/consumer", "test/conformance"],
-    ["test/lifecycle/public-lifecycle.test.ts", "test/lifecycle/checkpoint.test.ts"],
-  ],
-  lifecycle: [
-    ["reclaim", "checkpoint", "fork", "lag-gate", "verify", "sweep-window"].map((n) => `test/lifecycle/${n}.test.ts`),
-    ["test/lifecycle", "test/conformance", "test/log", "test/cli/lifecycle.test.ts"],
-  ],
-  store: [["test/store"], ["test/stores", "test/log"]],
-};
-/** Tests of the first stage at most. */
-const closestMax = 4;
-const simulated: readonly string[] = ["log", "cadence", "producer", "consumer", "lifecycle"];
-
-/** The same for Python, quick ones only; after these come all the others. */
-const pythonUnits: Readonly<Record<string, readonly string[]>> = {
-  format: ["edges", "fuzz", "log", "conformance"],
-  log: ["edges", "chain_hazards", "heads", "log", "lives", "durability"],
-  producer: ["edges", "takeover", "log", "publisher", "lives", "chain_hazards"],
-  consumer: ["conformance", "reused_buffers"],
-  lifecycle: ["lag", "log", "pins"],
-  store: ["durability", "lives", "file_store"],
-};
-/** What takes long comes last. */
-const pythonSlow: readonly string[] = ["consumer", "file_store", "dataset", "read_ahead", "exit", "waits"];
-/** Those that need a build or a framework tell nothing about a mutant that the others do not. */
-const pythonLeftOut: readonly string[] = ["kill", "frameworks", "cloud_store", "examples"];
-/** Those of a reader's own ways: they take long, and only a reader's mutant meets them. */
-const pythonReaders: readonly string[] = [
-  "exit",
-  "waits",
-  "read_ahead",
-  "dataset",
-  "buffers",
-  "file_store",
-  "consumer",
+/** Tests that may meet a mutant of the rooms that are tried; which of them do is measured. */
+const reachable: readonly string[] = [
+  ...["format", "log", "cadence", "producer", "consumer", "lifecycle", "conformance", "flow", "fuzz", "pulse"],
+  "hostile-input.test.ts",
+].map((name) => `test/${name}`);
+/** Those that need a build or a framework, or are about other rooms, tell nothing about a mutant that the others do not. */
+const pythonLeftOut: readonly string[] = [
+  ...["kill", "frameworks", "cloud_store", "examples", "load", "trainers", "package", "types", "guide"],
+  ...["rank_metrics", "exit", "waits", "ranks"],
 ];
+/** A reader's own ways show in processes of their own, whose lines nobody counts. */
+const pythonProcesses: readonly string[] = ["test_exit", "test_waits", "test_ranks"];
 
-const sim = (scenario: string, seeds: number): Stage => ({
-  name: `sim ${scenario} ${seeds}`,
-  command: process.execPath,
-  args: ["dist/sim/main.js", "--scenario", scenario, "--seeds", String(seeds), "--once"],
-});
-
-const vitest = (name: string, paths: readonly string[]): Stage => ({
-  name,
-  command: process.execPath,
-  // A test's own time limit must not take a busy machine for a catch; but one that waits for ever need not hold up everything.
-  args: [
+const node = (name: string, ...args: string[]): Stage => ({ name, command: process.execPath, args, usualMs: 60_000 });
+const build: Stage = node("types", "node_modules/.bin/tsc");
+const sim = (scenario: string, seeds: number): Stage =>
+  node(`sim ${scenario}`, "dist/sim/main.js", "--scenario", scenario, "--seeds", String(seeds), "--once");
+const isSim = ({ name }: Stage): boolean => name.startsWith("sim");
+// A test's own time limit must not take a busy machine for a catch; but one that waits for ever need not hold up everything.
+const vitest = (name: string, paths: readonly string[], ...more: string[]): Stage =>
+  node(
+    name,
     "node_modules/.bin/vitest",
     "run",
-    "--bail=1",
     "--reporter=dot",
-    "--test-timeout=45000",
-    "--hook-timeout=45000",
+    ...["--test-timeout=45000", "--hook-timeout=45000"],
+    ...more,
     ...paths,
-  ],
+  );
+const unittest = (name: string, python: string, names: readonly string[]): Stage => ({
+  name,
+  command: python,
+  args: ["-m", "unittest", "-f", ...names],
+  usualMs: 60_000,
 });
 
-/** Most mutants fall to tests that bear the name of their file, or use what it exports by name; a handful of those takes seconds. */
-function closestTests(file: string, files: readonly string[], room: string): string[] {
-  const stem = file.slice(file.lastIndexOf("/") + 1, -".ts".length);
-  const text = existsSync(file) ? readFileSync(file, "utf8") : "";
-  const exported = [...text.matchAll(/^export (?:async )?(?:function\*?|class|const) (\w+)/gm)];
-  const names = new RegExp(`\\b(?:${exported.map(([, name]) => name).join("|") || "-"})\\b`, "g");
-  return files
-    .filter((path) => path.startsWith(`test/${room}/`) && path.endsWith(".test.ts"))
-    .map((path) => ({
-      path,
-      uses: path.startsWith(`test/${room}/${stem}`) ? Infinity : (readFileSync(path, "utf8").match(names)?.length ?? 0),
-    }))
-    .filter(({ uses }) => uses > 0)
-    .sort((a, b) => b.uses - a.uses)
-    .slice(0, closestMax)
-    .map(({ path }) => path);
+/** The test files, of those in a tree, that may meet a mutant. */
+export function testsOf(language: string, files: readonly string[]): string[] {
+  if (language === "typescript")
+    return files.filter((file) => file.endsWith(".test.ts") && reachable.some((path) => file.startsWith(path)));
+  return files.filter((file) => {
+    const name = /^python\/tests\/test_(\w+)\.py$/.exec(file)?.[1];
+    return name !== undefined && !pythonLeftOut.includes(name);
+  });
 }
 
-/** What a mutant of a file has to survive; `files` is the tree, `python` the interpreter. */
-export function stagesOf(file: string, files: readonly string[], python: string): Stage[] {
-  if (file.endsWith(".py")) {
-    const all = files.flatMap((path) => /^python\/tests\/test_(\w+)\.py$/.exec(path)?.[1] ?? []);
-    const room = file.split("/")[2] as string;
-    const near = pythonUnits[room] ?? [];
-    const leftOut = room === "consumer" ? pythonLeftOut : [...pythonLeftOut, ...pythonReaders];
-    const rest = all
-      .filter((name) => !near.includes(name) && !leftOut.includes(name))
-      .sort((a, b) => pythonSlow.indexOf(a) - pythonSlow.indexOf(b));
-    const stage = (name: string, names: readonly string[]): Stage => ({
-      name: `${name} ${names[0]}`,
-      command: python,
-      args: ["-m", "unittest", "-f", ...names.map((test) => `test_${test}`)],
-    });
-    return [stage("near", near), stage("rest", rest)];
-  }
-  const room = file.split("/")[1] as string;
-  const build = { name: "types", command: process.execPath, args: ["node_modules/.bin/tsc"] };
-  const [near, rest] = units[room] ?? [[`test/${room}`], []];
-  const tests = [vitest("near", near as readonly string[]), vitest("rest", rest as readonly string[])] as const;
-  const closest = closestTests(file, files, room);
-  const own = closest.length > 0 ? [vitest("own", closest)] : [];
-  return simulated.includes(room)
-    ? [...own, build, tests[0], sim("chaos", 6), tests[1], sim("cooperative", 8), sim("chaos", 15)]
-    : [...own, build, ...tests, sim("chaos", 6)];
+/** What a mutant has to survive. */
+export function stagesOf(mutant: Mutant, reaches: readonly Reach[], python: string): Stage[] {
+  const isPython = mutant.file.endsWith(".py");
+  const tests = split(reaching(reaches, mutant), quickMs).flatMap((group, i) => {
+    if (group.length === 0) return [];
+    const [name, paths] = [["quick", "slow"][i] as string, group.map(({ path }) => path)];
+    const stage = isPython ? unittest(name, python, paths) : vitest(name, paths, "--bail=1");
+    return [{ ...stage, usualMs: group.reduce((sum, { ms }) => sum + ms, 0) }];
+  });
+  if (isPython)
+    return mutant.file.includes("/consumer/") ? [...tests, unittest("processes", python, pythonProcesses)] : tests;
+  return [...tests, build, sim("chaos", 6), sim("cooperative", 8)];
 }
-
-const isBuild = ({ name }: Stage): boolean => name === "types";
-const nameOf = ({ command, args }: Stage): string => [command, ...args].join(" ");
 
 /** A copy of the tracked files, in which mutants are tried one after another. Dispose it. */
 export class TrialTree implements Disposable {
   readonly #folder: string;
-  /** What a stage takes without a mutant. */
-  readonly #usualMs = new Map<string, number>();
+  /** Stages and tests that have passed without a mutant. */
+  readonly #clean = new Set<string>();
 
   constructor(root: string, files: readonly string[]) {
     this.#folder = mkdtempSync(join(tmpdir(), "batchweave-mutate-"));
@@ -170,26 +111,30 @@ export class TrialTree implements Disposable {
     symlinkSync(join(root, "node_modules"), join(this.#folder, "node_modules"));
   }
 
+  /** Which lines the tests of some files execute. */
+  async reaches(language: string, python: string, tests: readonly string[]): Promise<Reach[]> {
+    if (language === "typescript") {
+      const folder = join(this.#folder, ".reach");
+      await this.#run(vitest("reach", tests, "--config=mutate/reach.config.mjs"), reachMsMax);
+      return readdirSync(folder).map((name) => JSON.parse(readFileSync(join(folder, name), "utf8")) as Reach);
+    }
+    const args = ["mutate/python_reach.py", "reach.json", ...tests.map((test) => basename(test, ".py"))];
+    await this.#run({ name: "reach", command: python, args, usualMs: 0 }, reachMsMax);
+    return JSON.parse(readFileSync(join(this.#folder, "reach.json"), "utf8")) as Reach[];
+  }
+
   /** Makes the change, runs the stages until one fails, and takes the change back. */
   async try(mutant: Mutant, stages: readonly Stage[]): Promise<Catch | undefined> {
     const path = join(this.#folder, mutant.file);
     const text = readFileSync(path, "utf8");
-    writeFileSync(path, applyMutant(text, mutant));
+    const mutated = applyMutant(text, mutant);
+    writeFileSync(path, mutated);
     try {
       for (const stage of stages) {
-        let caught = await this.#look(stage);
+        const caught = await this.#look(stage);
         if (caught === undefined) continue;
-        if (!this.#usualMs.has(nameOf(stage))) {
-          writeFileSync(path, text);
-          await this.#measure(stage, stages);
-          // What a clean tree takes is known only now.
-          if (caught.isTimeout) {
-            writeFileSync(path, applyMutant(text, mutant));
-            if (stage.name.startsWith("sim")) await this.#look(stages.find(isBuild) as Stage);
-            caught = await this.#look(stage);
-            if (caught === undefined) continue;
-          }
-        }
+        writeFileSync(path, text);
+        await this.#checkClean(stage, caught);
         return caught;
       }
       return undefined;
@@ -198,26 +143,30 @@ export class TrialTree implements Disposable {
     }
   }
 
-  /** A timeout counts only when it happens twice, the last time with a limit that a clean tree has set. */
+  /** A timeout counts only when it happens twice. */
   async #look(stage: Stage): Promise<Catch | undefined> {
-    const usualMs = this.#usualMs.get(nameOf(stage));
-    const limitMs = usualMs === undefined ? unknownMs : Math.max(stageMsMin, slowerMax * usualMs);
-    const begun = performance.now();
+    const limitMs = Math.max(stageMsMin, slowerMax * stage.usualMs);
     const first = await this.#run(stage, limitMs);
-    const last = first.isTimeout && usualMs !== undefined ? await this.#run(stage, limitMs) : first;
-    if (!last.isPassed) return { stage: stage.name, proof: last.proof, isTimeout: last.isTimeout };
-    this.#usualMs.set(nameOf(stage), performance.now() - begun);
-    return undefined;
+    const { isPassed, proof, isTimeout } = first.isTimeout ? await this.#run(stage, 2 * limitMs) : first;
+    return isPassed ? undefined : { stage: stage.name, proof, isTimeout };
   }
 
-  /** A stage that fails without a mutant proves nothing: the first catch of each stage is checked against the tree as it is. */
-  async #measure(stage: Stage, stages: readonly Stage[]): Promise<void> {
-    if (stage.name.startsWith("sim")) await this.#look(stages.find(isBuild) as Stage);
-    // Nothing may end a clean stage before its time.
-    this.#usualMs.set(nameOf(stage), 4 * unknownMs);
-    const broken = await this.#look(stage);
-    if (broken)
-      throw new Error(`Without any mutant, ${stage.name} fails already (${broken.proof}): nothing can be measured.`);
+  /** A test that fails without a mutant proves nothing: the first catch of each is repeated on the tree as it is. */
+  async #checkClean(stage: Stage, { proof }: Catch): Promise<void> {
+    const test = /\b(test\/\S+\.test\.ts)\b/.exec(proof)?.[1] ?? /\((test_[\w.]+)\)/.exec(proof)?.[1];
+    const again =
+      test === undefined
+        ? stage
+        : test.endsWith(".ts")
+          ? vitest(test, [test])
+          : unittest(test, stage.command, [test.replace(/\.setUpClass$|^(\w+)$/, "$1")]);
+    const name = [again.command, ...again.args].join(" ");
+    if (this.#clean.has(name)) return;
+    if (isSim(again)) await this.#run(build, reachMsMax);
+    const { isPassed, proof: said } = await this.#run(again, reachMsMax);
+    if (!isPassed)
+      throw new Error(`Without any mutant, ${again.name} fails already (${said}): nothing can be measured.`);
+    this.#clean.add(name);
   }
 
   #run({ command, args }: Stage, limitMs: number): Promise<{ isPassed: boolean; isTimeout: boolean; proof: string }> {

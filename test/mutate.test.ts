@@ -8,7 +8,8 @@ import { join } from "node:path";
 import { parseSync } from "vite";
 import { expect, test } from "vitest";
 import { applyMutant, keyOf, type Mutant, mutantsOf } from "../mutate/mutants.js";
-import { stagesOf, TrialTree } from "../mutate/trial.js";
+import { reaching } from "../mutate/reach.js";
+import { stagesOf, TrialTree, testsOf } from "../mutate/trial.js";
 import { listFiles, root } from "./source-tree.js";
 
 const whats = (mutants: readonly Mutant[]): string[] => mutants.map(({ line, what }) => `${line} ${what}`);
@@ -75,24 +76,44 @@ test("Python's mutants of the log's room compile", () => {
   expect(run.stderr).toBe("");
 });
 
-test("every stage runs tests that exist, and a mutant of Python meets most test files", () => {
-  const files = listFiles("python/tests", [".py"]);
-  for (const room of ["format", "log", "cadence", "producer", "consumer", "lifecycle", "store"]) {
-    const paths = stagesOf(`src/${room}/x.ts`, [], "").flatMap(({ args }) => args.filter((a) => a.startsWith("test/")));
-    expect(paths.length).toBeGreaterThan(1);
-    for (const path of paths) expect(existsSync(join(root, path)), path).toBe(true);
-    const modules = stagesOf(`python/batchweave/${room}/x.py`, files, "python3").flatMap(({ args }) => args.slice(3));
-    for (const module of modules) expect(files).toContain(`python/tests/${module}.py`);
-    expect(new Set(modules).size).toBe(modules.length);
-    expect(modules.length).toBeGreaterThan(files.filter((file) => file.includes("/test_")).length / 2);
-  }
+test("a mutant meets the tests that execute its line, the quickest first, in both languages", async () => {
+  const tracked = spawnSync("git", ["ls-files", "-co", "--exclude-standard"], { cwd: root, encoding: "utf8" });
+  const files = tracked.stdout.split("\n").filter((file) => file !== "" && existsSync(join(root, file)));
+  const own = ["test/log/sequence.test.ts", "python/tests/test_seen.py"];
+  const case3 = "test_seen.Seen.test_requests_that_are_tried_again_are_logged_and_the_third_is_a_warning";
+  for (const [i, language] of ["typescript", "python"].entries()) expect(testsOf(language, files)).toContain(own[i]);
+  using tree = new TrialTree(root, files);
+  const typescript = await tree.reaches("typescript", "", own.slice(0, 1));
+  const python = await tree.reaches("python", "python3", own.slice(1));
+  const at = (file: string, text: string): Mutant => {
+    const line =
+      readFileSync(join(root, file), "utf8")
+        .split("\n")
+        .findIndex((t) => t.includes(text)) + 1;
+    return { file, line, what: "", start: 0, end: 0, replacement: "", source: text };
+  };
+  const met = (mutant: Mutant): string[] => reaching([...typescript, ...python], mutant).map(({ path }) => path);
+  expect(met(at("src/log/stage.ts", "const step = stepOf(draft"))).toEqual([own[0]]);
+  expect(
+    met(at("python/batchweave/store/object_store.py", "return self._attempt(lambda: self.inner.get(key))")),
+  ).toContain(case3);
+  const quick = { path: "test/a.test.ts", ms: 1, lines: { "src/a.ts": [3] } };
+  const slow = { ...quick, path: "test/b.test.ts", ms: 9_000 };
+  const none = { ...quick, path: "test/c.test.ts", lines: { "src/a.ts": [4] } };
+  const mutant: Mutant = { file: "src/a.ts", line: 3, what: "", start: 0, end: 0, replacement: "", source: "" };
+  const stages = stagesOf(mutant, [slow, none, quick], "").map(({ name, args }) => [name, args.at(-1)]);
+  expect(stages.slice(0, 3)).toEqual([
+    ["quick", quick.path],
+    ["slow", slow.path],
+    ["types", "node_modules/.bin/tsc"],
+  ]);
 });
 
 test("a mutant is caught by a stage that fails with it and passes without it; a stage that fails anyway proves nothing", async () => {
   using tree = new TrialTree(root, ["mutate/equivalent.json"]);
   const text = readFileSync(join(root, "mutate/equivalent.json"), "utf8");
   const mutant = { file: "mutate/equivalent.json", line: 1, what: "", start: 0, end: 0, replacement: " ", source: "" };
-  const stage = (name: string, code: string) => ({ name, command: process.execPath, args: ["-e", code] });
+  const stage = (name: string, code: string) => ({ name, command: process.execPath, args: ["-e", code], usualMs: 0 });
   const fails = "process.exit(require('fs').readFileSync('mutate/equivalent.json', 'utf8').startsWith(' ') ? 1 : 0)";
   expect(await tree.try(mutant, [stage("passes", ""), stage("looks", fails)])).toMatchObject({
     stage: "looks",
