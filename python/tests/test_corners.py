@@ -5,6 +5,7 @@ Method: each path is taken on purpose, in memory, with values on both sides of e
 """
 from __future__ import annotations
 
+import contextlib
 import pickle
 import threading
 import unittest
@@ -15,13 +16,14 @@ from unittest import mock
 from batchweave import BatchWeaveError, open_namespace
 from batchweave.consumer.consumer import start_position
 from batchweave.consumer.mesh import place_from_device_mesh, resolve_mesh
-from batchweave.consumer.projection import IterationPlan
+from batchweave.consumer.projection import IterationPlan, Projection
 from batchweave.consumer.reader import Slice
 from batchweave.consumer.share import Share, share_of
 from batchweave.consumer.waiting import _hint
 from batchweave.format.batch import SliceEntry, decode_slice, lineage_block
 from batchweave.format.checksum import crc32
 from batchweave.format.keys import parse_intent_key
+from batchweave.format.namespace_spec import _decode_ranges
 from batchweave.format.padding import slice_is_padding
 from batchweave.format.seal import SEAL_BYTES
 from batchweave.format.stored_json import dump_json
@@ -177,6 +179,17 @@ class Formats(unittest.TestCase):
         for odd in ("é", "\ud800"):
             with self.assertRaises(ValueError):
                 dump_json({"a": odd, "b": float("nan")})
+
+
+    def test_ranges_of_a_fork_are_whole_numbers(self) -> None:
+        for ranges, is_right in ([[0, 2, 1]], True), ([[0, 2, 1.5]], False), ([["0", 2, 1]], False), ([[0, -2, 1]], False), ([[0, 2]], False):
+            with contextlib.nullcontext() if is_right else self.assertRaises(BatchWeaveError):
+                self.assertEqual(_decode_ranges(ranges, "namespace.json"), ranges if not is_right else [(0, 2, 1)])
+
+    def test_chunks_that_cannot_be_divided_say_what_can(self) -> None:
+        for layout, fits in ("contiguous", "1, 2, 4 or 8"), ("zigzag", "1, 2 or 4"):
+            said = code_of(self, lambda: Projection(1, 8, 1, 0, 3, 0, layout=layout))
+            self.assertIn(f"cp can be {fits}.", said)
 
 
 class Logs(unittest.TestCase):

@@ -13,6 +13,11 @@ async function create(): Promise<Namespace> {
   return await createNamespace("memory:lag", { grid: { rows: 2, chunks: 1 } }, { store: new MemoryStore() });
 }
 
+/** However long a busy machine takes. */
+async function until(holds: () => Promise<boolean>): Promise<void> {
+  while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 5));
+}
+
 describe("maxLag", () => {
   test("a producer waits at the limit, says so, and goes on when a checkpoint comes", async () => {
     const ns = await create();
@@ -23,9 +28,9 @@ describe("maxLag", () => {
     const ninth = producer.append(slices).then(() => {
       accepted = true;
     });
-    await new Promise((resolve) => setTimeout(resolve, 60));
+    await until(async () => (await ns.info()).steps.end === 8);
+    await until(async () => ns.metrics.value("batchweave_producer_lag_waits_total") === 1);
     expect(accepted).toBe(false);
-    expect((await ns.info()).steps.end).toBe(8);
     expect(ns.metrics.value("batchweave_producer_lag_waits_total")).toBe(1);
     expect(ns.metrics.value("batchweave_producer_lag_wait_steps")).toBeGreaterThanOrEqual(7);
     await using consumer = await ns.consumer({ mesh: { dp: 2 }, rank: 0, lag });
@@ -37,6 +42,16 @@ describe("maxLag", () => {
     expect((await ns.info()).steps.end).toBe(9);
   });
 
+  test("is a whole number of at least 1, or none", async () => {
+    const ns = await create();
+    for (const wrong of [0, -1, 1.5, Number.NaN])
+      await expect(ns.setMaxLag(wrong)).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+    for (const maxLag of [1, undefined]) {
+      await ns.setMaxLag(maxLag);
+      expect((await ns.info()).maxLag).toBe(maxLag);
+    }
+  });
+
   test("several producers overshoot by one batch each at most", async () => {
     const ns = await create();
     await ns.setMaxLag(10);
@@ -45,7 +60,9 @@ describe("maxLag", () => {
     const work = producers.map(async (producer) => {
       for (;;) await producer.append(slices, { signal: stop.signal });
     });
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    await until(async () => (await ns.info()).steps.end >= 10);
+    // Long enough for some polls of the gate that must not let anybody through.
+    await new Promise((resolve) => setTimeout(resolve, 100));
     stop.abort(new Error("enough"));
     await Promise.allSettled(work);
     for (const producer of producers) await producer.close();
