@@ -20,8 +20,10 @@ from batchweave.consumer.projection import IterationPlan, Projection
 from batchweave.consumer.reader import Slice
 from batchweave.consumer.share import Share, share_of
 from batchweave.consumer.waiting import _hint
+from batchweave.flow import threads
 from batchweave.format.batch import SliceEntry, decode_slice, lineage_block
 from batchweave.format.checksum import crc32
+from batchweave.format.lineage import _decode_columns
 from batchweave.format.keys import parse_intent_key
 from batchweave.format.namespace_spec import _decode_ranges
 from batchweave.format.padding import slice_is_padding
@@ -173,6 +175,13 @@ class Formats(unittest.TestCase):
         self.assertIsNone(lineage_block({}, "k"))
         self.assertEqual(lineage_block({"lineage": {"offset": 8, "length": 9, "crc": 10}}, "k"), (8, 9, 10))
 
+    def test_a_column_of_lineage_has_an_entry_for_each_sample(self) -> None:
+        whole = {"sources": ["a"], "source": [0, 0], "id": ["1", "2"], "tokens": [3, 4]}
+        self.assertEqual([s["tokens"] for s in _decode_columns(whole, 2, "k")], [3, 4])
+        for column in "source", "id", "tokens", "row":
+            for items in [0], [0, 0, 0]:
+                self.assertIn("CORRUPT", code_of(self, lambda: _decode_columns({**whole, column: items}, 2, "k")), (column, items))
+
     def test_half_a_character_is_escaped(self) -> None:
         self.assertEqual(dump_json({"a": "\ud800", "b": 1}), b'{"a":"\\ud800","b":1}')
         self.assertEqual(dump_json({"a": "é"}), '{"a":"é"}'.encode())
@@ -257,6 +266,13 @@ class Logs(unittest.TestCase):
         groups = set(world.log.head.jump().checkpoints)
         self.assertEqual((len(groups), "g5" in groups, "more" in groups), (GROUPS_MAX, False, True))
 
+    def test_a_log_with_batches_that_wait_is_closed_only_by_who_drops_them(self) -> None:
+        world = World(lanes=2)
+        Writer(world.log, "lane-1").write(1)
+        self.assertEqual(len(world.log.head.jump().waiting), 1)
+        self.assertIn("wait", code_of(self, world.log.close))
+        self.assertTrue(world.log.close(drop_waiting=True).closed)
+
     def test_where_a_rank_starts(self) -> None:
         world = World()
         Writer(world.log, "p").write(3)
@@ -270,6 +286,52 @@ class Logs(unittest.TestCase):
         self.assertIn("close the log", _hint(manifest, None))
         self.assertIn("has never committed", _hint(manifest, "lane-1"))
         self.assertNotIn("wait behind it", _hint(manifest, "lane-1"))
+
+
+class Readers(unittest.TestCase):
+    def setUp(self) -> None:
+        self.world = World()
+        Writer(self.world.log, "p").write(12)
+
+    def consumer(self, **settings: Any) -> Any:
+        found = open_namespace("memory:test", store=self.world.store).consumer({"dp": 1}, 0, environment={}, **settings)
+        self.addCleanup(found.close)
+        return found
+
+    def test_no_more_iterations_are_read_ahead_than_were_asked_for(self) -> None:
+        for most in 1, 3:
+            consumer = self.consumer(prefetch_iterations_max=most)
+            next(consumer)
+            prefetch = consumer._prefetch
+            while len(prefetch._slots) < most:
+                threading.Event().wait(0.001)
+            for _ in range(6):
+                with prefetch.changed:
+                    self.assertLessEqual(len(prefetch._slots), most)
+                threading.Event().wait(0.002)
+                next(consumer)
+
+    def test_a_closed_reader_gives_nothing_and_goes_on_from_its_cursor_elsewhere(self) -> None:
+        consumer = self.consumer()
+        next(consumer)
+        consumer.close()
+        with self.assertRaises(StopIteration):
+            next(consumer)
+        self.assertIsNone(consumer._prefetch)
+        self.assertEqual(next(self.consumer(start=consumer.cursor)).iteration, 1)
+
+    def test_a_worker_of_several_gets_its_own_iterations(self) -> None:
+        for offset in 0, 2:
+            consumer = self.consumer(stride=3, offset=offset)
+            self.assertEqual([next(consumer).iteration for _ in range(3)], [offset, offset + 3, offset + 6])
+
+    def test_threads_end_with_the_process(self) -> None:
+        consumer = self.consumer()
+        next(consumer)
+        producer = open_namespace("memory:test", store=self.world.store).producer("q")
+        self.assertIn(producer, list(threads._owners))
+        self.assertIn(consumer._prefetch, list(threads._owners))
+        producer.close()
 
 
 class Producers(unittest.TestCase):

@@ -4,6 +4,7 @@ gone, one of many first. Method: the decisions of a follower, asked at moments a
 from __future__ import annotations
 
 import math
+import threading
 import time
 import unittest
 from dataclasses import replace
@@ -107,6 +108,18 @@ class Decisions(unittest.TestCase):
         p._take_over_at = 100.1
         self.assertAlmostEqual(look_at(True), 100.1)
         self.assertLess(look_at(True), math.inf)
+
+    def test_looks_in_vain_are_counted_until_one_is_not(self) -> None:
+        p = self.publisher
+        p._outbox.pending.return_value = [BATCH]
+        p._outbox.changed = threading.Lock()
+        counts = []
+        for _ in range(3):
+            p._look(PACE)
+            counts.append(p._looks_in_vain)
+        p._outbox.pending.side_effect = [[BATCH], []]
+        p._look(PACE)
+        self.assertEqual((counts, p._looks_in_vain), ([1, 2, 3], 0))
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ function runChild(folder: string, scenario: string, options: PlantedOptions): Pr
   ];
   return new Promise((resolve, reject) => {
     const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "pipe"] });
-    const timer = setTimeout(() => child.kill("SIGKILL"), options.timeoutMs ?? 600_000);
+    const timer = setTimeout(() => child.kill("SIGKILL"), options.timeoutMs ?? 3_600_000);
     let text = "";
     child.stdout.on("data", (chunk: Buffer) => {
       text += chunk.toString();
