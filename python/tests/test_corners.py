@@ -6,7 +6,9 @@ Method: each path is taken on purpose, in memory, with values on both sides of e
 from __future__ import annotations
 
 import contextlib
+import json
 import pickle
+import struct
 import threading
 import unittest
 from importlib.util import find_spec
@@ -28,8 +30,9 @@ from batchweave.format.keys import parse_intent_key
 from batchweave.format.namespace_spec import _decode_ranges
 from batchweave.format.padding import slice_is_padding
 from batchweave.format.seal import SEAL_BYTES
-from batchweave.format.stored_json import dump_json
-from batchweave.format.tensors import Tensor, encode_safetensors
+from batchweave.format import stored_json
+from batchweave.format.stored_json import dump_json, seal_json
+from batchweave.format.tensors import Tensor, decode_safetensors, encode_safetensors
 from batchweave.log import log as log_module
 from batchweave.log.stage import GROUPS_MAX
 from batchweave.producer.publisher import Publisher
@@ -44,6 +47,11 @@ def code_of(test: unittest.TestCase, call: Any) -> str:
     with test.assertRaises(BatchWeaveError) as caught:
         call()
     return f"{caught.exception.code}: {caught.exception.message}"
+
+
+def plain(entry: Any, size: int) -> bytes:
+    text = json.dumps({"t": entry}).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(size)
 
 
 class DeviceMesh:
@@ -137,6 +145,11 @@ class Shares(unittest.TestCase):
         own = Share(1, [Slice(0, 0, 0, b"ab"), Slice(0, 1, 0, b"cd")], 2, UUID, 2, 4).decode(lambda data: data[:1])
         there = pickle.loads(pickle.dumps(own))
         self.assertEqual((there.data, [s.bytes for s in there.slices], there.nbytes), ([b"a", b"c"], [None, None], 4))
+        if find_spec("numpy") is None:
+            self.skipTest("numpy is not installed")
+        joined = Share(1, [self.slice(0, b"ab"), self.slice(1, b"cd")], 2, UUID, 2, 4).finish("numpy", "here")
+        there = pickle.loads(pickle.dumps(joined))
+        self.assertEqual([held["ids"].tolist() for held in there.data], [[97, 98], [99, 100]])
 
 
 class Formats(unittest.TestCase):
@@ -181,6 +194,21 @@ class Formats(unittest.TestCase):
         for column in "source", "id", "tokens", "row":
             for items in [0], [0, 0, 0]:
                 self.assertIn("CORRUPT", code_of(self, lambda: _decode_columns({**whole, column: items}, 2, "k")), (column, items))
+
+    def test_an_object_is_sealed_up_to_the_very_size_that_readers_take(self) -> None:
+        size = len(seal_json("namespace", UUID, {"a": "x" * 100}))
+        for most, is_right in (size, True), (size - 1, False):
+            with mock.patch.object(stored_json, "STORED_JSON_BYTES_MAX", most):
+                with contextlib.nullcontext() if is_right else self.assertRaisesRegex(BatchWeaveError, "larger than"):
+                    self.assertEqual(len(seal_json("namespace", UUID, {"a": "x" * 100})), size)
+
+    def test_sizes_of_a_tensor_are_whole_and_no_truth_values(self) -> None:
+        for shape in ([True], [1.5], [-1], ["1"], [None]):
+            entry = {"dtype": "U8", "shape": shape, "data_offsets": [0, 1]}
+            self.assertRaises(BatchWeaveError, lambda: decode_safetensors(plain(entry, 1)))
+        for offsets in ([False, 1], [0.5, 1], [0, 1.5], [0], [0, 1, 1], [1, 0]):
+            entry = {"dtype": "U8", "shape": [1], "data_offsets": offsets}
+            self.assertRaises(BatchWeaveError, lambda: decode_safetensors(plain(entry, 1)))
 
     def test_half_a_character_is_escaped(self) -> None:
         self.assertEqual(dump_json({"a": "\ud800", "b": 1}), b'{"a":"\\ud800","b":1}')
