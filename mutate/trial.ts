@@ -167,7 +167,7 @@ export class TrialTree implements Disposable {
     const name = again.args.at(-1) as string;
     const path = name.endsWith(".ts") ? name : `python/tests/${name.split(".")[0]}.py`;
     const text = readFileSync(join(this.#folder, path), "utf8");
-    return /setTimeout|spawn|subprocess|time\.sleep|\.wait\(/.test(text) ? again : undefined;
+    return /setTimeout|memoryUsage|spawn|subprocess|time\.sleep|\.wait\(/.test(text) ? again : undefined;
   }
 
   /** A test that fails without a mutant proves nothing: the first catch of each is repeated on the tree as it is. */

@@ -36,7 +36,7 @@ export interface PowerReport {
 const cast: readonly Role[] = [...roles, { name: "py", kind: "producer", id: "py", language: "python" }];
 /** Acknowledgements of a round before its power may go, and the longest wait for them. */
 const acknowledgedMin = 12;
-const patienceMs = 120_000;
+const patienceMs = 900_000;
 const afterMsMax = 1_500;
 const controlRoundsMax = 3;
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));

@@ -5,6 +5,7 @@ Method: run each case of test/conformance/fixtures with its own code; compare va
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import json
 import unittest
@@ -19,6 +20,7 @@ from batchweave.consumer.reader import Slice, Slices
 from batchweave.consumer.share import Share
 from batchweave.errors import BatchWeaveError
 from batchweave.format import batch, index_node, keys, lineage, manifest, namespace_spec, producer_state, sample_block, stored_json, tensors
+from batchweave.format.checksum import crc32
 from batchweave.format.cursor import make_cursor, parse_cursor, translate_cursor
 from batchweave.format.descriptor import decode_descriptor
 from batchweave.format.join import raw_bytes
@@ -77,6 +79,25 @@ def decode(case: dict[str, Any]) -> Any:
     }
     decoders[what](data, WHERE, namespace)
     return fields_of(json.loads(data))
+
+
+def fields(case: dict[str, Any]) -> list[str]:
+    """What each change of a stored object's fields is refused with; "ok" where it is not."""
+    found = []
+    for path, value in case["changes"]:
+        whole = copy.deepcopy(case["fields"])
+        holder = whole
+        for key in path[:-1]:
+            holder = holder[key]
+        if value != "<gone>":
+            holder[path[-1]] = value
+        else:
+            del holder[path[-1]]
+        body = stored_json.dump_json(whole)[:-1]
+        sealed = body + f',"crc32":"{stored_json.crc_text(crc32(body))}"}}\n'.encode()
+        result = result_of(lambda: decode({**case, "input": base64.b64encode(sealed)}))
+        found.append(result.get("code", "ok"))
+    return found
 
 
 def decode_batch(case: dict[str, Any], data: bytes) -> Any:
@@ -302,6 +323,7 @@ def head_action(log: Log, action: str) -> Any:
 def run_case(case: dict[str, Any]) -> dict[str, Any]:
     operations: dict[str, Callable[[dict[str, Any]], Any]] = {
         "decode": decode,
+        "fields": fields,
         "project": project,
         "resolve": resolve,
         "cursor": lambda c: parse_cursor(c["input"]),

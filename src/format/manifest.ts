@@ -196,7 +196,7 @@ export function decodeManifest(bytes: Uint8Array, where: string, namespace: stri
     ...(asFlag(f["deleted"] ?? false, where, "deleted") ? { deleted: true } : {}),
     index: decodeLevels(f["index"], where),
     tail: decodeRun(f["tail"], where),
-    waiting: decodeWaiting(f["waiting"] ?? [], where),
+    waiting: decodeWaiting(f["waiting"] === undefined ? [] : f["waiting"], where),
     producers: decodeNames(f["producers"], where, "producers", (value) => decodeProducerState(value, where)),
     tables: asList(f["tables"], where, "tables").map((ref) => decodeNodeRef(ref, where)),
     checkpoints: decodeNames(f["checkpoints"], where, "checkpoints", (value) => decodeGroup(value, where)),

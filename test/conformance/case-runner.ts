@@ -57,6 +57,7 @@ import {
   stageReturn,
 } from "../../src/log/stage.js";
 import { MemoryStore, type ObjectStore } from "../../src/store/index.js";
+import { sealText } from "./codec-cases.js";
 import { runHeadCase } from "./head-runner.js";
 
 type Json = ReturnType<typeof JSON.parse>;
@@ -272,7 +273,24 @@ function join(c: ConformanceCase): Json {
   return Object.fromEntries([...joinTensors(files, c["rows"], options)].map(([name, t]) => [name, shown(t)]));
 }
 
+/** What each change of a stored object's fields is refused with; "ok" where it is not. */
+async function fields(c: ConformanceCase): Promise<Json> {
+  const found: string[] = [];
+  for (const [path, value] of c["changes"]) {
+    const whole = structuredClone(c["fields"]);
+    const last = path.at(-1);
+    const holder = path.slice(0, -1).reduce((at: Json, key: string | number) => at[key], whole);
+    if (value !== "<gone>") holder[last] = value;
+    else if (Array.isArray(holder)) holder.splice(last, 1);
+    else delete holder[last];
+    const result = await resultOf(() => decoders[c["what"]]?.(c, sealText(JSON.stringify(whole))));
+    found.push("code" in result ? result.code : "ok");
+  }
+  return found;
+}
+
 const operations: Record<string, (c: ConformanceCase) => Json> = {
+  fields,
   decode: (c) => decoders[c["what"]]?.(c, bytesOf(c["input"])),
   project,
   resolve,

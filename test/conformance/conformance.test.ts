@@ -15,6 +15,7 @@ test("there are cases of every family", () => {
   expect(families.sort()).toEqual([
     "blocks.jsonl",
     "codecs.jsonl",
+    "fields.jsonl",
     "heads.jsonl",
     "hostile.jsonl",
     "joins.jsonl",

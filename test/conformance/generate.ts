@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import { blockCases } from "./block-cases.js";
 import { runCase } from "./case-runner.js";
 import { codecCases } from "./codec-cases.js";
+import { fieldCases } from "./field-cases.js";
 import { headCases } from "./head-cases.js";
 import { hostileCases } from "./hostile-cases.js";
 import { joinCases } from "./join-cases.js";
@@ -21,6 +22,7 @@ mkdirSync(folder, { recursive: true });
 const families = {
   codecs: codecCases(),
   blocks: blockCases(),
+  fields: fieldCases(),
   heads: headCases(),
   hostile: hostileCases(),
   joins: joinCases(),
