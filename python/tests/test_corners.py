@@ -17,6 +17,7 @@ from unittest import mock
 
 from batchweave import BatchWeaveError, open_namespace
 from batchweave.consumer.consumer import start_position
+from batchweave.consumer.epochs import EpochOrder
 from batchweave.consumer.mesh import place_from_device_mesh, resolve_mesh
 from batchweave.consumer.projection import IterationPlan, Projection
 from batchweave.consumer.reader import Slice
@@ -352,6 +353,17 @@ class Readers(unittest.TestCase):
         for offset in 0, 2:
             consumer = self.consumer(stride=3, offset=offset)
             self.assertEqual([next(consumer).iteration for _ in range(3)], [offset, offset + 3, offset + 6])
+
+    def test_windows_change_places_and_the_rows_that_fill_none_stay_last(self) -> None:
+        for seed in 2, 3, 5:
+            order = EpochOrder(UUID, 100, 18, seed, 4)
+            rows = [order.row(at) - 100 for at in range(18)]
+            self.assertEqual(sorted(rows), list(range(18)))
+            windows = [sorted(rows[at : at + 4]) for at in range(0, 16, 4)]
+            self.assertEqual(sorted(windows), [list(range(at, at + 4)) for at in range(0, 16, 4)])
+            self.assertEqual(sorted(rows[16:]), [16, 17])
+            self.assertNotEqual(windows, sorted(windows), seed)
+        self.assertEqual([EpochOrder(UUID, 100, 18).row(at) for at in (0, 17, 18)], [100, 117, 100])
 
     def test_threads_end_with_the_process(self) -> None:
         consumer = self.consumer()

@@ -32,3 +32,15 @@ test("a host's name is cut at 255 characters, and a key is read back", () => {
   expect(decodePulse(bytes, "here", uuid)).toEqual({ host: "h".repeat(255), pid: 1, startedMs: 2, facts: { a: 1 } });
   expect(parsePulseKey(pulseKey(name))).toEqual(name);
 });
+
+test("facts that do not fit are left out from the end on, and the pulse says so", () => {
+  const facts = Object.fromEntries(Array.from({ length: 100 }, (_, i) => [`fact-${i}`, "x".repeat(200)]));
+  const bytes = encodePulse(uuid, name, { host: "h", pid: 1, startedMs: 2, facts });
+  const kept = Object.keys(decodePulse(bytes, "here", uuid).facts);
+  expect(kept.length).toBeGreaterThan(5);
+  expect(kept.length).toBeLessThan(100);
+  expect(kept).toEqual(Object.keys(facts).slice(0, kept.length));
+  expect(JSON.parse(Buffer.from(bytes).toString())).toMatchObject({ cut: true });
+  const small = encodePulse(uuid, name, { host: "h", pid: 1, startedMs: 2, facts: { a: 1 } });
+  expect(JSON.parse(Buffer.from(small).toString())).not.toHaveProperty("cut");
+});
