@@ -51,7 +51,9 @@ test("a step is waited for until the log is closed, and one that was reclaimed m
   expect(await env.drive(third)).toBe(false);
   // Its object is gone, but no trim says so: that is a loss, not a reclaim.
   await store.delete([first]);
-  await expect(env.drive(reader.slice({ step: 0, row: 0, chunk: 0 }))).rejects.toMatchObject({ code: "MISSING_OBJECT" });
+  await expect(env.drive(reader.slice({ step: 0, row: 0, chunk: 0 }))).rejects.toMatchObject({
+    code: "MISSING_OBJECT",
+  });
   await commitTrim(writer.log, 1);
   const late = new StepReader(openLog(store, env, spec));
   await expect(env.drive(reader.slice({ step: 0, row: 0, chunk: 0 }))).rejects.toMatchObject({ code: "RECLAIMED" });
