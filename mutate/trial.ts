@@ -120,7 +120,7 @@ export class TrialTree implements Disposable {
   async reaches(language: string, python: string, tests: readonly string[]): Promise<Reach[]> {
     if (language === "typescript") {
       const folder = join(this.#folder, ".reach");
-      await this.#run(vitest("reach", tests, "--config=mutate/reach.config.mjs"), reachMsMax);
+      await this.#run(vitest("reach", tests, "--config=mutate/reach-config.mjs"), reachMsMax);
       return readdirSync(folder).map((name) => JSON.parse(readFileSync(join(folder, name), "utf8")) as Reach);
     }
     const args = ["mutate/python_reach.py", "reach.json", ...tests.map((test) => basename(test, ".py"))];
