@@ -1,8 +1,9 @@
 /**
  * Property: `batchweave plan` shows plans and writes nothing; `batchweave run` writes the log, goes on after a stop, audits it, and says what is wrong
- * with a file that is no pipeline. Method: the built command on a plain `.mjs` pipeline, as somebody without TypeScript has it.
+ * with a file that is no pipeline. Method: the built command on a plain `.mjs` pipeline, as somebody without TypeScript has it, in a folder where
+ * Node.js finds no package `batchweave`, as somebody has it who installed the command with pip.
  */
-import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, type TestContext, test } from "vitest";
@@ -20,8 +21,6 @@ async function batchweave(...args: string[]): Promise<{ code: number | null; std
 function setUp(context: TestContext): { folder: string; file: string } {
   if (!existsSync(cli)) context.skip("dist is not built: npm run build");
   const folder = dataFolder();
-  mkdirSync(join(folder, "node_modules"));
-  symlinkSync(root, join(folder, "node_modules/batchweave"));
   writeJsonl(folder, "web", [80, 80]);
   const file = join(folder, "pipeline.mjs");
   writeFileSync(

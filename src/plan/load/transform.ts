@@ -1,6 +1,7 @@
 /** Transforms: plain functions in a module, named by it, so that a worker thread can find them too. */
 import { BatchWeaveError } from "../../index.js";
 import { importPeer } from "../peer.js";
+import { offerOwnPackage } from "./own-package.js";
 
 /** What a transform is told besides the value. */
 export interface TransformContext {
@@ -51,7 +52,7 @@ export function placed(given: Transform, at: Placement): Transform {
 
 const loaded = new Map<string, Promise<Record<string, unknown>>>();
 
-/** The function behind a transform. A module in TypeScript is loaded through tsx. */
+/** The function behind a transform. A module in TypeScript is loaded through tsx, or by Node.js itself. */
 export async function loadTransform({ module, name }: Pick<Transform, "module" | "name">): Promise<TransformFunction> {
   let promise = loaded.get(module);
   if (!promise) {
@@ -76,17 +77,22 @@ function notLoaded(module: string, name: string, cause: unknown): BatchWeaveErro
 
 let typescript: Promise<unknown> | undefined;
 
-/** Both kinds: a `.ts` file whose package does not say `"type": "module"` is CommonJS. */
+/** Both kinds: a `.ts` file whose package does not say `"type": "module"` is CommonJS. Newer versions of Node.js strip types themselves. */
 async function registerTypeScript(): Promise<void> {
   const what = "Modules in TypeScript";
-  const cjs = await importPeer<typeof import("tsx/cjs/api")>("tsx/cjs/api", what);
-  const esm = await importPeer<typeof import("tsx/esm/api")>("tsx/esm/api", what);
-  cjs.register();
-  esm.register();
+  try {
+    const cjs = await importPeer<typeof import("tsx/cjs/api")>("tsx/cjs/api", what);
+    const esm = await importPeer<typeof import("tsx/esm/api")>("tsx/esm/api", what);
+    cjs.register();
+    esm.register();
+  } catch (error) {
+    if (!(process.features as { typescript?: unknown }).typescript) throw error;
+  }
 }
 
-/** Imports a module by URL; TypeScript through tsx, the one loader that is named for it. */
+/** Imports a module by URL; TypeScript through tsx where it is installed. */
 export async function importModule(module: string): Promise<Record<string, unknown>> {
+  offerOwnPackage(module);
   if (/\.[cm]?tsx?$/.test(module)) {
     // Registered for the whole process, not for one import: a pipeline must see the same classes as the program that runs it.
     typescript ??= registerTypeScript();
