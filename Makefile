@@ -1,5 +1,5 @@
 # Needs Node 20.19 or newer, make and python3; everything else is installed by npm from the lock file.
-.PHONY: build test test-stores verify demo bench sim chaos docs wheels clean
+.PHONY: build test test-stores verify demo bench sim chaos docs wheels release clean
 
 # Reinstalled when the lock file is newer. The build is a step of its own, so install scripts are not run here.
 installed := node_modules/.installed
@@ -53,7 +53,11 @@ docs: $(installed) $(site)
 
 # The packages for Python, in python/dist; needs the network and `pip install build`.
 wheels: build
-	@python3 python/tools/build_wheels.py
+	@$${BATCHWEAVE_PYTHON:-python3} python/tools/build_wheels.py
+
+# Tries everything, then publishes the npm and both Python packages; `make release ARGS=--dry-run` publishes nothing. Needs `pip install build twine` and the network.
+release: $(installed)
+	@node scripts/release.mjs --python $${BATCHWEAVE_PYTHON:-python3} $(ARGS)
 
 clean:
 	rm -rf dist node_modules docs/site/node_modules

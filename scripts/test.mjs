@@ -99,27 +99,30 @@ function countPython({ status, output }) {
   else if (ran === 0) failed.push({ name: "python tests", reason: "none ran" });
 }
 
-/** mypy, in a virtual environment of its own below `.cache` (ignored by git); where it cannot be had, that is said. */
-function checkPythonTypes() {
-  const version = "2.4.1";
-  const folder = join(root, ".cache", `mypy-${version}`);
+/** mypy and what builds packages, in a virtual environment below `.cache` (ignored by git); where they cannot be had, that is said. */
+function checkPythonPackage() {
+  const tools = ["mypy==2.4.1", "build==1.6.1", "setuptools==84.2.1"];
+  const folder = join(root, ".cache", tools.join("-").replaceAll("==", "-"));
   const done = join(folder, ".installed");
   const install = [
     ["python3", "-m", "venv", folder],
-    [join(folder, "bin/pip"), "install", "--quiet", "--disable-pip-version-check", `mypy==${version}`],
+    [join(folder, "bin/pip"), "install", "--quiet", "--disable-pip-version-check", ...tools],
   ];
   for (const [command, ...args] of existsSync(done) ? [] : install) {
     const result = spawnSync(/** @type {string} */ (command), args, { encoding: "utf8", timeout: 240_000 });
     if (result.status === 0) continue;
     rmSync(folder, { recursive: true, force: true });
     const why = `${result.stderr ?? ""}${result.error?.message ?? ""}`.trim().split("\n").at(-1)?.slice(0, 200);
-    skipped.push({ name: "types of python", reason: `mypy ${version} could not be installed: ${why}` });
+    for (const name of ["types of python", "release (dry run)"])
+      skipped.push({ name, reason: `${tools.join(", ")} could not be installed: ${why}` });
     return;
   }
   writeFileSync(done, "");
   const python = join(root, "python");
   const args = ["--strict", "--config-file", join(python, "pyproject.toml"), "--cache-dir", join(folder, "cache")];
   step("types of python", join(folder, "bin/mypy"), [...args, join(python, "batchweave")]);
+  const release = ["scripts/release.mjs", "--dry-run", "--quick", "--python", join(folder, "bin/python")];
+  step("release (dry run)", process.execPath, release);
 }
 
 step("build", process.execPath, [bin("tsc")]);
@@ -134,7 +137,7 @@ step("figures", process.execPath, ["scripts/plots.mjs", "--check"]);
 const python = startPython();
 await runVitest();
 countPython(await python);
-checkPythonTypes();
+checkPythonPackage();
 
 console.log("");
 for (const { name, reason } of skipped) console.log(`skipped: ${name} (${reason})`);

@@ -15,7 +15,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -107,11 +109,29 @@ def add_links(folder: Path, home: str) -> None:
 
 
 def build(source: Path, out: Path) -> None:
-    # An environment of its own, with the network, unless this one has what pyproject.toml asks for.
-    alone = ["--no-isolation"] if int(importlib.metadata.version("setuptools").split(".")[0]) >= 77 else []
+    # An environment of its own, from the network, unless this one has what pyproject.toml asks for.
+    own = [d.version for d in importlib.metadata.distributions(name="setuptools")][:1]
+    alone = ["--no-isolation"] if own and int(own[0].split(".")[0]) >= 77 else []
     done = subprocess.run([sys.executable, "-m", "build", *alone, "--outdir", str(out), str(source)], capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"{(done.stdout + done.stderr)[-3_000:]}\nThe package of {source.name} could not be built: see above.")
+
+
+def check_pure(out: Path) -> None:
+    """Refuses a package that has other modules than the repository, or lacks its license or its tests."""
+    files = subprocess.run(["git", "ls-files", "batchweave"], cwd=ROOT / "python", capture_output=True, text=True, check=True).stdout.split()
+    wanted = {name for name in files if (ROOT / "python" / name).exists()}
+    [wheel], [sdist] = out.glob("batchweave-*.whl"), out.glob("batchweave-*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive:
+        held = set(archive.namelist())
+    found = {name for name in held if name.startswith("batchweave/")}
+    if found != wanted:
+        raise SystemExit(f"{wheel.name} and the repository differ in: {', '.join(sorted(found ^ wanted))}.")
+    with tarfile.open(sdist) as archive:
+        source = {name.partition("/")[2] for name in archive.getnames()}
+    missing = [name for name in ("LICENSE", "README.md", *(f"tests/{name}" for name in SDIST_TESTS)) if name not in source]
+    if missing or not any(name.endswith("licenses/LICENSE") for name in held):
+        raise SystemExit(f"{sdist.name} lacks {', '.join(missing)}." if missing else f"{wheel.name} has no license.")
 
 
 def main() -> None:
@@ -128,6 +148,8 @@ def main() -> None:
         print(f"All parts have version {found['package.json']}")
         return
     args.out.mkdir(parents=True, exist_ok=True)
+    for path in args.out.glob("batchweave*-*"):
+        path.unlink()  # of an older version
     with tempfile.TemporaryDirectory() as folder:
         pure, command = Path(folder, "pure"), Path(folder, "command")
         pure.mkdir()
@@ -144,6 +166,7 @@ def main() -> None:
             if args.home:
                 add_links(target, args.home)
         build(pure, args.out)
+        check_pure(args.out)
         if not args.pure:
             stage_command(command)
             (command / "MANIFEST.in").write_text("graft batchweave_cli/node\n")
