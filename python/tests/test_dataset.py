@@ -49,7 +49,8 @@ class Files(unittest.TestCase):
         namespace.end_log()
 
     def dataset(self, **settings: Any) -> StreamingDataset:
-        return StreamingDataset(self.uri, **{"mesh": {"dp": 2}, "rank": 1, "rows_per_rank": 1, **settings})
+        # No pulses: whoever writes them might do so while the folder is removed.
+        return StreamingDataset(self.uri, **{"mesh": {"dp": 2}, "rank": 1, "rows_per_rank": 1, "pulse": False, **settings})
 
     def code(self, call: Any) -> str:
         with self.assertRaises(BatchWeaveError) as caught:

@@ -4,11 +4,14 @@ what is not read is said. Checkpoints of a run replace those of the run before i
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 import tempfile
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from batchweave import BatchWeaveError, StreamingDataset, create_namespace
 from batchweave.consumer.epochs import EpochOrder, shuffled
@@ -122,6 +125,16 @@ class Epochs(Log):
         ragged = list(self.dataset(16, 0, last="ragged", rows_per_rank=1))
         self.assertEqual([(share.rows, share.valid) for share in ragged], [(1, [True]), (0, [])])
 
+    def test_rows_left_over_are_said_by_one_of_the_workers_of_a_plain_loader_too(self) -> None:
+        said = []
+        for worker in range(2):
+            info = SimpleNamespace(id=worker, num_workers=2, seed=7 + worker)
+            with mock.patch("batchweave.torch.dataset._worker_info", return_value=info), self.assertLogs("batchweave.read", "INFO") as logs:
+                logging.getLogger("batchweave.read").info("asked")
+                self.assertEqual(len(list(self.dataset(rows_per_rank=3))), 3)
+            said.append([record.getMessage() for record in logs.records if "the last 2 rows were not read" in record.getMessage()])
+        self.assertEqual([len(lines) for lines in said], [1, 0])
+
     def test_rows_that_a_writer_added_are_told_apart(self) -> None:
         other = Path(self.uri.removeprefix("file://")).with_name("padded").as_uri()
         namespace = create_namespace(other, rows=4, durability="process-crash")
@@ -129,8 +142,28 @@ class Epochs(Log):
             for i in range(6):
                 writer.write({"x": [i]})
         namespace.end_log()
-        self.assertEqual([share.valid for share in StreamingDataset(other, {"dp": 1}, 0)][1], [True, True, False, False])
-        self.assertEqual([share.rows for share in StreamingDataset(other, {"dp": 2}, 1, last="ragged")], [2, 0])
+        self.assertEqual([share.valid for share in StreamingDataset(other, {"dp": 1}, 0, pulse=False)][1], [True, True, False, False])
+        self.assertEqual([share.rows for share in StreamingDataset(other, {"dp": 2}, 1, pulse=False, last="ragged")], [2, 0])
+
+    def test_rows_that_a_writer_added_stay_last_when_the_others_are_shuffled(self) -> None:
+        for samples, padded in ((17, 3), (8, 0), (5, 3), (1, 3)):
+            other = Path(self.uri.removeprefix("file://")).with_name(f"padded-{samples}").as_uri()
+            namespace = create_namespace(other, rows=4, durability="process-crash")
+            with namespace.writer("w") as writer:
+                for i in range(samples):
+                    writer.write({"x": [i]})
+            namespace.end_log()
+            for seed in range(4):
+                settings: dict[str, Any] = {"shuffle": True, "seed": seed, "shuffle_window": 6, "pulse": False}
+                dataset = StreamingDataset(other, {"dp": 1}, 0, **settings)
+                for _ in range(2):
+                    shares = [(valid, s.step * 4 + s.row) for share in dataset for valid, s in zip(share.valid, share.slices)]
+                    self.assertEqual([valid for valid, _ in shares], [True] * samples + [False] * padded)
+                    self.assertEqual(sorted(row for _, row in shares), list(range(samples + padded)))
+                self.assertEqual(dataset.state_dict()["padding"], padded)
+                resumed = StreamingDataset(other, {"dp": 2}, 1, **settings)
+                resumed.load_state_dict(dataset.state_dict())
+                self.assertEqual(resumed._order_of(dataset.state_dict()), dataset._order_of(dataset.state_dict()))
 
     def test_len_is_the_number_of_shares(self) -> None:
         for settings in (
@@ -144,8 +177,8 @@ class Epochs(Log):
         other = Path(self.uri.removeprefix("file://")).with_name("empty").as_uri()
         create_namespace(other, rows=4, durability="process-crash").end_log()
         with self.assertLogs("batchweave.read", "WARNING"):
-            self.assertEqual(list(StreamingDataset(other, {"dp": 1}, 0)), [])
-        self.assertEqual(len(StreamingDataset(other, {"dp": 1}, 0)), 0)
+            self.assertEqual(list(StreamingDataset(other, {"dp": 1}, 0, pulse=False)), [])
+        self.assertEqual(len(StreamingDataset(other, {"dp": 1}, 0, pulse=False)), 0)
 
     def test_states_and_settings_that_do_not_fit_are_refused(self) -> None:
         plain, by_seed = self.dataset(), self.dataset(shuffle=True, seed=3)

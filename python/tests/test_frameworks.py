@@ -43,7 +43,7 @@ class Run(unittest.TestCase):
         return encode_safetensors({"x": Tensor("F32", (2,), struct.pack("<ff", n, 1.0))})
 
     def loader(self, workers: int = 0) -> StreamingDataLoader:
-        dataset = StreamingDataset(self.uri, mesh={"dp": 1}, rank=0, decode="torch", policy="global-batch")
+        dataset = StreamingDataset(self.uri, mesh={"dp": 1}, rank=0, decode="torch", policy="global-batch", pulse=False)
         return StreamingDataLoader(dataset, num_workers=workers, collate_fn=as_batch)
 
     def expected(self, first: int, end: int) -> list[int]:

@@ -166,7 +166,7 @@ if __name__ == "__main__":
 
         from batchweave import StreamingDataLoader, StreamingDataset
 
-        dataset = StreamingDataset(self.uri, {"dp": 1}, 0, decode="torch")
+        dataset = StreamingDataset(self.uri, {"dp": 1}, 0, decode="torch", pulse=False)
         with self.assertRaisesRegex(BatchWeaveError, "batch_size=None"):
             next(iter(DataLoader(dataset)))
         with self.assertRaisesRegex(BatchWeaveError, "rows_per_rank"):

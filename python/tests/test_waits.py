@@ -78,7 +78,7 @@ class Waits(unittest.TestCase):
 
             timer = threading.Timer(0.3, make)
             timer.start()
-            dataset = StreamingDataset(uri, mesh={"dp": 1}, rank=0)
+            dataset = StreamingDataset(uri, mesh={"dp": 1}, rank=0, pulse=False)
             self.assertEqual(bytes(next(iter(dataset)).slices[0].bytes), b"x")
             dataset.close()
             timer.join()

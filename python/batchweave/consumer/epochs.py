@@ -9,8 +9,12 @@ from typing import Any, Literal, Mapping, NamedTuple, Sequence
 
 from ..errors import BatchWeaveError, invalid
 from ..format.checksum import crc32
+from ..format.manifest import Manifest
+from ..format.padding import slice_is_padding
 from ..format.stored_json import SAFE_INTEGER_MAX, crc_text
+from ..log.log import Log
 from .projection import Cell, IterationPlan, Projection
+from .reader import SliceReader
 
 #: What happens to rows that are too few for one more iteration: they stay unread, are repeated to fill it, or make a smaller one.
 Last = Literal["drop", "pad", "ragged"]
@@ -18,7 +22,9 @@ Last = Literal["drop", "pad", "ragged"]
 KIND = "epochs-1"
 _NEVER = 1 << 62
 _MASK = (1 << 64) - 1
-_FIELDS = ("namespace", "epoch", "row", "iteration", "first", "rows", "seed", "window")
+_FIELDS = ("namespace", "epoch", "row", "iteration", "first", "rows", "seed", "window", "padding")
+#: Batches at the end of a log that are looked at for rows that are no samples.
+_PADDED_BATCHES_MAX = 64
 
 
 class EpochOrder(NamedTuple):
@@ -35,6 +41,8 @@ class EpochOrder(NamedTuple):
     #: The one epoch that is read; None: all `epochs`, without a break.
     epoch: int | None = 0
     epochs: int = 1
+    #: Rows at the end that are no samples: they are not shuffled, and stay there.
+    padding: int = 0
 
     @property
     def end(self) -> int:
@@ -44,19 +52,20 @@ class EpochOrder(NamedTuple):
     def row(self, at: int) -> int:
         """The global row at a position."""
         epoch, k = divmod(at, self.rows)
-        if self.seed is None:
+        samples = self.rows - self.padding
+        if self.seed is None or k >= samples:
             return self.first + k
         place, within = divmod(k, self.window)
-        whole = self.rows // self.window
+        whole = samples // self.window
         # Rows that fill no window stay at the end: windows of two sizes could not change places.
         number = shuffled(self.seed, epoch, -1, whole)[place] if place < whole else place
-        size = min(self.window, self.rows - number * self.window)
+        size = min(self.window, samples - number * self.window)
         return self.first + number * self.window + shuffled(self.seed, epoch, number, size)[within]
 
     def state(self, at: int, iteration: int) -> dict[str, Any]:
         """Where training goes on: plain JSON, the same on every rank, for any mesh."""
         epoch, row = divmod(at, self.rows) if self.epoch is None else (self.epoch, at - self.epoch * self.rows)
-        values = (self.namespace, epoch, row, iteration, self.first, self.rows, self.seed, self.window)
+        values = (self.namespace, epoch, row, iteration, self.first, self.rows, self.seed, self.window, self.padding)
         return {"batchweave": KIND, **dict(zip(_FIELDS, values)), "check": _check(values)}
 
     def position(self, state: Mapping[str, Any]) -> tuple[int, int]:
@@ -72,10 +81,12 @@ def is_epoch_state(value: Any) -> bool:
 def parse_epoch_state(value: Mapping[str, Any]) -> dict[str, Any]:
     """Reads a state of epochs that a trainer saved."""
     values = tuple(value.get(name) for name in _FIELDS)
-    whole = [*values[1:6], values[7]]
+    whole = [*values[1:6], *values[7:]]
     seed_is_whole = values[6] is None or type(values[6]) is int
     if not isinstance(values[0], str) or not seed_is_whole or not all(type(n) is int and 0 <= n <= SAFE_INTEGER_MAX for n in whole):
         raise invalid("This is not a state of epochs: a field is missing or is not a whole number. Pass what state_dict() gave.")
+    if values[8] > values[5]:  # type: ignore[operator]
+        raise invalid("This is not a state of epochs: it has more rows that are no samples than rows. Pass what state_dict() gave.")
     if "check" in value and value["check"] != _check(values):
         raise invalid('This state of epochs was changed: its "check" does not match (remove "check" if you edited it on purpose).')
     return {"batchweave": KIND, **dict(zip(_FIELDS, values)), "check": _check(values)}
@@ -97,6 +108,31 @@ def shuffled(seed: int, epoch: int, window: int, size: int) -> list[int]:
         j = ((z ^ (z >> 31)) * (i + 1)) >> 64
         order[i], order[j] = order[j], order[i]
     return order
+
+
+def padding_rows(log: Log, manifest: Manifest, first: int) -> int:
+    """Rows at the end of a log, from row `first` on, that are no samples: its writer filled the last batch with them. Reads few rows, halving the batch."""
+    rows = log.spec.rows
+    reader = SliceReader(log, 1)
+
+    def is_sample(row: int) -> bool:
+        [found] = reader.fetch(reader.prepare(manifest, [Cell(*divmod(row, rows), 0)]))
+        return not slice_is_padding(found.bytes)
+
+    try:
+        for step in range(manifest.end - 1, max(first // rows, manifest.end - _PADDED_BATCHES_MAX) - 1, -1):
+            low, high = max(first, step * rows), (step + 1) * rows  # samples end somewhere in here
+            if is_sample(high - 1):
+                return manifest.end * rows - high
+            high -= 1
+            while low < high:
+                middle = (low + high) // 2
+                low, high = (middle + 1, high) if is_sample(middle) else (low, middle)
+            if low > max(first, step * rows):
+                return manifest.end * rows - low
+        return manifest.end * rows - max(first, (manifest.end - _PADDED_BATCHES_MAX) * rows)
+    finally:
+        reader.close()
 
 
 class EpochProjection(Projection):

@@ -382,6 +382,9 @@ class StreamingDataset(_Base[T]):
                 self._worker_state = share.next
                 self._shared[_YIELDED] = pass_id
                 yield share if self._is_in_loader or self._transform is None else share.value
+            if worker == 0 and not self._is_in_loader:
+                # Else the loader says it. One worker does, and only what was left.
+                tell_end(self.uri, self._consumer.projection, self._consumer.leftover_rows or 0, self._consumer.cursor["iteration"], 1)
         except BatchWeaveError as error:
             if not self._is_in_loader:
                 raise

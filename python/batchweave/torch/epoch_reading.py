@@ -4,10 +4,11 @@ from __future__ import annotations
 import logging
 from typing import Any, Callable, Mapping
 
-from ..consumer.epochs import EpochOrder, Last, is_epoch_state, open_log_error, parse_epoch_state
+from ..consumer.epochs import EpochOrder, Last, is_epoch_state, open_log_error, padding_rows, parse_epoch_state
 from ..consumer.projection import Projection
 from ..errors import BatchWeaveError, invalid
 from ..format.cursor import make_cursor, parse_cursor
+from ..format.manifest import Manifest
 from ..log.log import Log
 
 #: Where ends are told: rows left unread, a log that is read again.
@@ -29,6 +30,7 @@ class EpochReading:
         self._epochs = epochs
         self._seed = seed
         self._window = window if seed is not None else 0
+        self._padding: int | None = None
         #: Whether rows are taken by their place in epochs from the first share on. Else the first epoch is the log as it grows.
         self.is_ordered = epochs is not None or seed is not None or last != "drop"
 
@@ -69,9 +71,17 @@ class EpochReading:
         if count <= 0:
             raise invalid(f"{uri} has no rows to make epochs of: it ended at step {manifest.end}.", uri=uri)
         epoch = state["epoch"] if is_epoch_state(state) else 0
-        return EpochOrder(
-            log.spec.uuid, begin, count, self._seed, self._window, epoch if self._epochs is None else None, self._epochs or 1
-        )
+        padding = state["padding"] if is_epoch_state(state) else self._padding_of(log, manifest, begin)
+        one = epoch if self._epochs is None else None
+        return EpochOrder(log.spec.uuid, begin, count, self._seed, self._window, one, self._epochs or 1, padding)
+
+    def _padding_of(self, log: Log, manifest: Manifest, first: int) -> int:
+        """Looked up once: the log has ended. In its own order, rows that are no samples are last anyway."""
+        if self._seed is None:
+            return 0
+        if self._padding is None:
+            self._padding = padding_rows(log, manifest, first)
+        return self._padding
 
     def pass_rows(self, order: EpochOrder) -> int:
         """Rows of one pass, over all ranks."""
