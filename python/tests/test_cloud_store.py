@@ -9,6 +9,8 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 import threading
 import unittest
 import urllib.request
@@ -176,6 +178,41 @@ class OnAStub(unittest.TestCase):
         denied = answered(403, "InvalidAccessKeyId")
         self.assertEqual(denied.code, "STORE_DENIED")
         self.assertIn("it was denied (InvalidAccessKeyId); check AWS_ACCESS_KEY_ID", denied.message)
+
+    def test_a_profile_is_used_or_it_is_said_what_reads_it(self) -> None:
+        env = {"AWS_PROFILE": "research", "AWS_ENDPOINT_URL": self.endpoint}
+        with mock.patch.dict(os.environ, env), mock.patch.dict(sys.modules, {"boto3": None}):
+            open_store("s3://bucket/x").get("a")  # AWS_ACCESS_KEY_ID is set, and goes before
+            with self.assertRaisesRegex(BatchWeaveError, "MISSING_PACKAGE.*'other'.*pip install boto3.*export-credentials --profile other"):
+                open_store("s3://bucket/x", profile="other")
+            del os.environ["AWS_ACCESS_KEY_ID"]
+            with self.assertRaisesRegex(BatchWeaveError, "MISSING_PACKAGE.*'research'"):
+                open_store("s3://bucket/x")
+        if importlib.util.find_spec("boto3") is None:
+            return
+        seen = []
+
+        class Listening(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                seen.append(self.headers["authorization"])
+                self.send_response(404)
+                self.end_headers()
+                self.wfile.write(b"<Error><Code>NoSuchKey</Code></Error>")
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with tempfile.TemporaryDirectory() as folder, http.server.ThreadingHTTPServer(("127.0.0.1", 0), Listening) as server:
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            self.addCleanup(server.shutdown)
+            Path(folder, "c").write_text("[research]\naws_access_key_id = OFPROFILE\naws_secret_access_key = x\nregion = eu-north-1\n")
+            env |= {"AWS_SHARED_CREDENTIALS_FILE": f"{folder}/c", "AWS_CONFIG_FILE": f"{folder}/c", "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}"}
+            with mock.patch.dict(os.environ, env):
+                del os.environ["AWS_ACCESS_KEY_ID"]
+                self.assertIsNone(open_store("s3://bucket/x").get("a"))
+                with self.assertRaisesRegex(BatchWeaveError, "INVALID_ARGUMENT.*config profile .nobody. could not be found"):
+                    open_store("s3://bucket/x", profile="nobody")
+        self.assertRegex(seen[0], "Credential=OFPROFILE/.*/eu-north-1/s3")
 
     def test_a_namespace_is_written_and_read(self) -> None:
         namespace = create_namespace("s3://bucket/run", rows=2)

@@ -67,6 +67,8 @@ def open_cloud_store(uri: str, **settings: Any) -> "CloudStore":
     make: dict[str, Callable[..., Any]] = {"s3": _s3, "gs": _gcs, "az": _azure}
     try:
         backend = make[scheme.lower()](stores, bucket, prefix or None, settings)
+    except BatchWeaveError:
+        raise
     except Exception as error:  # nothing was asked of the store yet: it is the settings, or variables of the environment
         reason = str(error).partition("\n")[0].rstrip(".")
         raise invalid(f"{uri} cannot be opened: {reason}. Correct the settings or the environment's variables.", uri=uri) from error
@@ -105,6 +107,28 @@ def _check_endpoint(endpoint: str) -> None:
         raise ValueError(f'the endpoint "{endpoint}" is not a URL such as http://localhost:9000')
 
 
+#: Settings of obstore that make a profile of the environment unnecessary.
+_BRINGS_CREDENTIALS = {"credential_provider", "access_key_id", "aws_access_key_id", "skip_signature", "aws_skip_signature"}
+
+
+def _of_profile(name: str) -> dict[str, Any]:
+    """Credentials and region of a profile in ~/.aws: obstore reads none, and would ask the machine's own role without a word."""
+    try:
+        import boto3  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError:
+        raise BatchWeaveError(
+            "MISSING_PACKAGE",
+            f"The AWS profile {name!r} (AWS_PROFILE, or the setting profile) is read by the package boto3: run pip install boto3. Or set the variables of it: aws configure "
+            f"export-credentials --profile {name} --format env.",
+            {"package": "boto3"},
+        ) from None
+    session = boto3.Session(profile_name=name)
+    env = os.environ
+    region = env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or session.region_name
+    return {"credential_provider": Boto3CredentialProvider(session), **({"region": region} if region else {})}
+
+
 def _s3(stores: Any, bucket: str, prefix: str | None, settings: dict[str, Any]) -> Any:
     env = os.environ
     endpoint = env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or env.get("S3_ENDPOINT_URL")
@@ -116,6 +140,11 @@ def _s3(stores: Any, bucket: str, prefix: str | None, settings: dict[str, Any]) 
     }
     if endpoint:
         given["endpoint"] = endpoint
+    settings = dict(settings)
+    named = settings.pop("profile", None)
+    profile = named or (None if env.get("AWS_ACCESS_KEY_ID") or _BRINGS_CREDENTIALS & settings.keys() else env.get("AWS_PROFILE"))
+    if profile:
+        given.update(_of_profile(profile))
     return stores.S3Store(
         bucket, prefix=prefix, client_options=_client(endpoint, _OWN_HOSTS), retry_config={"max_retries": 0}, **{**given, **settings}
     )

@@ -23,7 +23,7 @@ _ELSEWHERE = {
     "drop_last": 'use last="drop", "pad" or "ragged"',
     "num_canonical_nodes": "it is not needed: the order of rows is the same on every mesh",
     "split": "a namespace is one split; make one for each",
-    "profile": 'obstore reads no AWS profiles: export the variables of one (`aws configure export-credentials --format env`), or pass store_settings={"credential_provider": ...}',
+    "profile": 'use store_settings={"profile": "NAME"}, or set AWS_PROFILE; boto3 reads it',
     "world_size": 'use mesh={"dp": n}',
     "num_workers": "use StreamingDataLoader(dataset, num_workers=n)",
     "collate_fn": "use transform=, or StreamingDataLoader(dataset, collate_fn=...)",
