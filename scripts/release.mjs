@@ -77,37 +77,34 @@ const foreign = [...paths].filter((path) =>
 if (foreign.length > 0) fail(`the npm package has files that are not for users: ${foreign.slice(0, 5).join(", ")}.`);
 
 const out = mkdtempSync(join(tmpdir(), "batchweave-release-"));
-try {
-  const pure = given.quick ? ["--pure"] : [];
-  must("Python packages built, their files compared with the repository's", python, [
-    "python/tools/build_wheels.py",
-    "--out",
-    out,
-    ...pure,
-  ]);
-  const files = readdirSync(out).map((file) => join(out, file));
-  if (!given.quick) {
-    must("pages and metadata as PyPI wants them", python, ["-m", "twine", "check", "--strict", ...files]);
-    const tests = ["-m", "unittest", "discover", "-s", "python/tests", "-p", "test_package.py"];
-    must("wheels installed into an empty environment and used, tests of the sdist run", python, tests, {
-      BATCHWEAVE_TEST_WHEELS: out,
-      PYTHONPATH: "python",
-    });
-  }
-  if (isReal) {
-    must(`${name} ${version} published on npm`, "npm", ["publish"]);
-    // A release that was interrupted in between is completed by running it again from here.
-    must(`batchweave and batchweave-cli ${version} published on PyPI`, python, [
-      "-m",
-      "twine",
-      "upload",
-      "--skip-existing",
-      ...files,
-    ]);
-  } else
-    console.log(
-      `${version} could be released${given.quick ? ", as far as can be said without the network" : ""}; nothing was published.`,
-    );
-} finally {
-  rmSync(out, { recursive: true, force: true });
+process.on("exit", () => rmSync(out, { recursive: true, force: true }));
+const pure = given.quick ? ["--pure"] : [];
+must("Python packages built, their files compared with the repository's", python, [
+  "python/tools/build_wheels.py",
+  "--out",
+  out,
+  ...pure,
+]);
+const files = readdirSync(out).map((file) => join(out, file));
+if (!given.quick) {
+  must("pages and metadata as PyPI wants them", python, ["-m", "twine", "check", "--strict", ...files]);
+  const tests = ["-m", "unittest", "discover", "-s", "python/tests", "-p", "test_package.py"];
+  must("wheels installed into an empty environment and used, tests of the sdist run", python, tests, {
+    BATCHWEAVE_TEST_WHEELS: out,
+    PYTHONPATH: "python",
+  });
 }
+if (isReal) {
+  must(`${name} ${version} published on npm`, "npm", ["publish"]);
+  // A release that was interrupted in between is completed by running it again from here.
+  must(`batchweave and batchweave-cli ${version} published on PyPI`, python, [
+    "-m",
+    "twine",
+    "upload",
+    "--skip-existing",
+    ...files,
+  ]);
+} else
+  console.log(
+    `${version} could be released${given.quick ? ", as far as can be said without the network" : ""}; nothing was published.`,
+  );
