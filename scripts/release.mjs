@@ -95,8 +95,9 @@ if (!given.quick) {
   });
 }
 if (isReal) {
-  must(`${name} ${version} published on npm`, "npm", ["publish"]);
-  // A release that was interrupted in between is completed by running it again from here.
+  // A release that was interrupted in between is completed by running it again.
+  const known = spawnSync("npm", ["view", `${name}@${version}`, "version"], { encoding: "utf8" }).stdout.trim();
+  if (known !== version) must(`${name} ${version} published on npm`, "npm", ["publish"]);
   must(`batchweave and batchweave-cli ${version} published on PyPI`, python, [
     "-m",
     "twine",
