@@ -1,6 +1,7 @@
 /**
  * A fleet of real processes over files: bytes of sources read and bytes moved by the number of lanes (each in a process of its own), memory by the number of
- * processes, a source that is ten times as dear as the others, and how long constructors wait when a loader is killed.
+ * processes, a source that is ten times as dear as the others, how long constructors wait when a loader is killed, and what is left of the throughput when one
+ * is killed every half minute.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
@@ -16,10 +17,11 @@ import { number, numbers, readOptions } from "./parts/options.js";
 import { parquetPaths, writeParquetSources } from "./parts/parquet-sources.js";
 import { Report } from "./parts/report.js";
 
-export const summary: string = "a fleet of processes: bytes, memory, a dear source, failover";
+export const summary: string =
+  "a fleet of processes: bytes, memory, a dear source, failover, kills [--only bytes,…] [--lanes 1,4,16,64] [--processes 1,4,16] [--seconds 60] [--rounds 10]";
 
 const script = fileURLToPath(new URL("./parts/fleet-process.js", import.meta.url));
-const parts = ["bytes", "memory", "dear", "failover"] as const;
+const parts = ["bytes", "memory", "dear", "failover", "kills"] as const;
 
 interface Ended {
   readonly readBytes: number;
@@ -82,7 +84,7 @@ async function measureBytes(report: Report, scratch: string, lanesList: readonly
   const folder = join(scratch, "bytes");
   mkdirSync(folder);
   const names = ["web", "code"];
-  for (const name of names) writeLines(folder, name, 64, 60);
+  for (const name of names) writeLines(folder, name, 64, 400);
   const sourceBytes = bytesOf(folder);
   const sources = Object.fromEntries(names.map((name) => [name, 0]));
   for (const lanes of lanesList)
@@ -96,7 +98,9 @@ async function measureBytes(report: Report, scratch: string, lanesList: readonly
         lanes,
         sourceLanes: lanes,
         exchange,
-        blockBytes: 65_536,
+        blockBytes: 262_144,
+        // As many processes as lanes: each has one of each source.
+        lanesMax: names.length,
       };
       const processes = Array.from({ length: lanes }, (_, lane) =>
         exchange === "direct" ? [new FleetProcess(shape, "direct", lane)] : [new FleetProcess(shape, "load")],
@@ -299,6 +303,63 @@ async function measureFailover(report: Report, scratch: string, rounds: number):
   }
 }
 
+/** Batches a second of constructors while the loader that holds the lanes is killed every half minute, and a supervisor starts another at once. */
+async function measureKills(report: Report, scratch: string, seconds: number): Promise<void> {
+  const folder = join(scratch, "kills");
+  mkdirSync(folder);
+  for (const name of ["web-", "code-"]) writeLines(folder, name, 4, 400);
+  let calm = 0;
+  for (const kind of ["nobody is killed", "another takes over", "another shadows"] as const) {
+    const uri = pathToFileURL(join(scratch, `kills-${kind.replaceAll(" ", "-")}`)).href;
+    const shape: FleetShape = {
+      ...plain,
+      epochs: 0,
+      threads: 2,
+      folder,
+      uri,
+      sources: { "web-": 4, "code-": 4 },
+      lanes: 2,
+      sourceLanes: 2,
+      exchange: "log",
+      samples: 16,
+      blockSamples: 8,
+      aheadBlocks: 8,
+    };
+    const [first, second] = ["load", kind === "another shadows" ? "shadow" : "load"];
+    let holder = new FleetProcess(shape, first as string);
+    const stop = new AbortController();
+    let batches = 0;
+    const built = runConstructors(
+      fleetPipeline({ ...shape, threads: 0 }),
+      {},
+      {
+        signal: stop.signal,
+        storeSettings: { durability: "process-crash" },
+        onBatch: () => batches++,
+      },
+    );
+    while (holder.blocks < 20) await sleep(100);
+    let next = new FleetProcess(shape, second as string);
+    await sleep(5_000);
+    const begun = performance.now();
+    batches = 0;
+    let kills = 0;
+    while (performance.now() - begun < seconds * 1_000) {
+      await sleep(500);
+      if (kind === "nobody is killed" || performance.now() - begun < 15_000 + 30_000 * kills) continue;
+      kills++;
+      await holder.kill();
+      [holder, next] = [next, new FleetProcess(shape, second as string)];
+    }
+    const rate = (1_000 * batches) / (performance.now() - begun);
+    stop.abort();
+    await built;
+    await Promise.all([holder.kill(), next.kill()]);
+    if (kills === 0) calm = rate;
+    report.row({ part: "kills", loaders: kind, kills, batchesPerSecond: rate, ofUndisturbed: rate / calm });
+  }
+}
+
 export async function run(args: string[]): Promise<void> {
   const options = readOptions(args, ["only", "lanes", "processes", "sources", "seconds", "rounds", "dir"]);
   const report = new Report("fleet", options.json);
@@ -309,6 +370,7 @@ export async function run(args: string[]): Promise<void> {
       await measureMemory(report, scratch, numbers(options.processes, [1, 4, 16]), number(options.sources, 306));
     if (wanted.includes("dear")) await measureDear(report, scratch, number(options.seconds, 60));
     if (wanted.includes("failover")) await measureFailover(report, scratch, number(options.rounds, 10));
+    if (wanted.includes("kills")) await measureKills(report, scratch, number(options.seconds, 120));
   });
   report.end();
 }

@@ -22,6 +22,8 @@ export interface FleetShape {
   readonly samples: number;
   /** Samples of a source in transforms at a time; 0: as many as there are threads. */
   readonly inFlight?: number | undefined;
+  /** Lanes that a loader holds at most. */
+  readonly lanesMax?: number | undefined;
 }
 
 const tokens = tokenize({ tokenizer: { kind: "bytes" } });

@@ -9,7 +9,8 @@ import { runConstructors, runLoaders, runPipeline } from "../../src/plan/index.j
 import { type FleetShape, fleetPipeline, totals } from "./fleet-pipeline.js";
 
 const [shapeText = "{}", role = "", lane = "0"] = process.argv.slice(2);
-const pipeline = fleetPipeline(JSON.parse(shapeText) as FleetShape);
+const shape = JSON.parse(shapeText) as FleetShape;
+const pipeline = fleetPipeline(shape);
 const metrics = new Metrics();
 const storeSettings = { durability: "process-crash" } as const;
 const say = (value: object): void => void process.stdout.write(`${JSON.stringify(value)}\n`);
@@ -27,7 +28,7 @@ async function work(): Promise<{ readonly readBytes: number }> {
     return { readBytes: 0 };
   }
   const onBlock = (): void => say({ blocks: ++blocks });
-  const settings = { shadow: role === "shadow" };
+  const settings = { shadow: role === "shadow", lanesMax: shape.lanesMax };
   const { sources } = await runLoaders(pipeline, settings, { metrics, storeSettings, onBlock });
   return { readBytes: read(sources) };
 }
