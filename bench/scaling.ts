@@ -123,7 +123,7 @@ function dear(report: Report): void {
   }
 }
 
-/** One thread for each, and the rest to whoever is slowest, one by one. */
+/** One thread for each, and the rest to the slowest, one by one. */
 function wholeThreads(costs: readonly number[], threads: number): number[] {
   const given = costs.map(() => 1);
   for (let left = threads - costs.length; left > 0; left--) {

@@ -9,7 +9,7 @@
  * `--clients "bare;bare, signed by AWS's signer"` shows what AWS's own signer would cost (names are separated by semicolons), and
  * `--clients "bare;batchweave;batchweave of ../before"` compares with the build in another checkout.
  *
- * Over TLS nobody but the SDK hashes the bytes (UNSIGNED-PAYLOAD). Over plain HTTP our default is to sign them, because nothing else
+ * Over TLS only the SDK hashes the bytes (UNSIGNED-PAYLOAD). Over plain HTTP our default is to sign them, because nothing else
  * protects them there: that is the row "batchweave, bytes signed"; the row "batchweave" has `signPayload: false`, as the bare call does.
  */
 import { execFileSync } from "node:child_process";

@@ -44,7 +44,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** A port that nobody listens at. */
+/** A port without a listener. */
 export async function freePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));

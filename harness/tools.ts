@@ -142,7 +142,7 @@ export async function obtain(tool: Tool): Promise<{ readonly path: string } | { 
   const done = join(folder, ".installed");
   const path = join(folder, tool.program);
   if (existsSync(done)) return { path };
-  // Two runs may install at once: whoever makes the lock does it, the other waits for the mark.
+  // Two runs may install at once: the one that makes the lock does it, the other waits for the mark.
   const lock = `${folder}.lock`;
   mkdirSync(cache, { recursive: true });
   const deadline = Date.now() + tool.timeoutMs;
@@ -188,7 +188,7 @@ function isDead(pid: number): boolean {
   }
 }
 
-/** On stderr: whoever sees nothing for minutes takes it for hung, and stops it. */
+/** On stderr: a user who sees nothing for minutes takes it for hung, and stops it. */
 function tell(text: string): void {
   process.stderr.write(`${text}\n`);
 }

@@ -37,7 +37,7 @@ const swaps: Readonly<Record<string, string>> = {
   "||": "&&",
 };
 
-/** Calls whose absence nobody is promised to notice: what is only told to people. */
+/** Calls whose absence no test is promised to notice: what is only told to people. */
 const telling =
   /^(await )?(this\.)?#?(parts\.)?(metrics|observer|counter|counters|console|terminal|onEvent)\b|\.(count|observeMs|unref)\(/;
 

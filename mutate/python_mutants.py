@@ -15,7 +15,7 @@ SWAPS: dict[type, tuple[str, str]] = {
     ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is"), ast.In: ("in", "not in"), ast.NotIn: ("not in", "in"),
     ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "+"),
 }
-#: Calls whose absence nobody is promised to notice: what is only told to people, and pauses, whose length is a matter of taste.
+#: Calls whose absence no test is promised to notice: what is only told to people, and pauses, whose length is a matter of taste.
 TELLING = ("log.", "logging.", "warnings.", "print(", "time.sleep(")
 
 

@@ -18,7 +18,7 @@ export interface Stage {
 /** What became of a mutant. */
 export interface Verdict {
   readonly mutant: Mutant;
-  /** Who noticed; undefined: nobody did. */
+  /** Which check noticed; undefined: none did. */
   readonly caught: Catch | undefined;
 }
 

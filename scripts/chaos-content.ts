@@ -1,4 +1,4 @@
-/** What the chaos script's producers write: bytes that follow from producer id, counter and cell, so that anybody can check them. */
+/** What the chaos script's producers write: bytes that follow from producer id, counter and cell, so that any reader can check them. */
 import { createHash } from "node:crypto";
 
 /** The grid of the chaos namespace. */

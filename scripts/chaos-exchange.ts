@@ -1,6 +1,6 @@
 /**
  * `npm run chaos -- --fleet --rounds 50`: loaders and constructors of one pipeline, real processes on a folder, killed (SIGKILL), suspended (SIGSTOP),
- * told to leave (SIGTERM) and added at random, while somebody registers checkpoints as a trainer would. Every round is a training log of its own. Afterwards it
+ * told to leave (SIGTERM) and added at random, while one process registers checkpoints as a trainer would. Every round is a training log of its own. Afterwards it
  * must be the log that one undisturbed process writes: the same slices, lineage and resume points at every step; source logs must be the same blocks; all of
  * them closed, and clean for `verify`. A calm round with as many processes counts the bytes of the sources that are read: each once.
  */
@@ -24,7 +24,7 @@ export interface ExchangeReport {
   readonly joins: number;
   readonly handovers: Readonly<Record<string, number>>;
   readonly checkpoints: number;
-  /** Bytes of sources read by three loaders that nobody disturbed, for each that one process reads. */
+  /** Bytes of sources read by three undisturbed loaders, for each that one process reads. */
   readonly readShare: number;
   readonly problems: readonly string[];
 }
@@ -303,7 +303,7 @@ class Chaos {
   }
 }
 
-/** One process, whom nobody disturbs. Gives the bytes of sources that it read. */
+/** One undisturbed process. Gives the bytes of sources that it read. */
 async function runCalm(folder: string): Promise<number> {
   const child = spawn(process.execPath, [cli, "run", join(folder, "pipeline.mjs"), "--json"], {
     stdio: ["ignore", "pipe", "inherit"],

@@ -22,7 +22,7 @@ export interface WorkerSettings {
   readonly isCooperative?: boolean;
 }
 
-/** Everybody. `twin-a` and `twin-b` fight for one producer id, and there are two reclaimers. */
+/** All processes. `twin-a` and `twin-b` fight for one producer id, and there are two reclaimers. */
 export const roles: readonly Role[] = [
   ...["p0", "p1", "p2"].map((id): Role => ({ name: id, kind: "producer", id })),
   ...["a", "b"].map((letter): Role => ({ name: `twin-${letter}`, kind: "producer", id: "twin" })),
@@ -79,7 +79,7 @@ export class Fleet {
     this.#settings = settings;
   }
 
-  /** Starts everybody. */
+  /** Starts all processes. */
   start(): void {
     for (const role of this.#cast) this.#launch(role);
   }

@@ -1,4 +1,4 @@
-/** After the chaos: is what everybody saw and acknowledged one consistent history? Reads the workers' files; every problem is a sentence. */
+/** After the chaos: is what all processes saw and acknowledged one consistent history? Reads the workers' files; every problem is a sentence. */
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Namespace, NamespaceInfo } from "../src/index.js";

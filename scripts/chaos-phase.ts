@@ -135,7 +135,7 @@ export function readPhases(path: string): PhaseRecord {
   return text === "" ? { active: {} } : (JSON.parse(text) as PhaseRecord);
 }
 
-/** `store`, with the phases of everybody marked. */
+/** `store`, with the phases of all processes marked. */
 export function withPhases(store: ObjectStore, marker: PhaseMarker): ObjectStore {
   return {
     uri: store.uri,

@@ -1,4 +1,4 @@
-/** A producer, a rank, a reclaimer or a deleter of `chaos-recreate.ts`. Now and then it stops itself in the middle of what it does, until somebody wakes it up. */
+/** A producer, a rank, a reclaimer or a deleter of `chaos-recreate.ts`. Now and then it stops itself in the middle of what it does, until the script wakes it up. */
 import { appendFileSync } from "node:fs";
 import { join } from "node:path";
 import {

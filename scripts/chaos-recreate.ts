@@ -2,7 +2,7 @@
  * `npm run chaos -- --recreate --rounds 20`: a namespace is deleted and made again under running producers, ranks and reclaimers of both
  * languages, round after round, on a folder. They stop themselves (SIGSTOP) right before a commit or in the middle of deletes, or are stopped at
  * any moment, and wake up in the next life. Then: whatever was acknowledged is in the last version of its life; every life is clean for
- * `verify` before it goes and while its predecessor's zombies wake up; every slice names the life it is read from; everybody ends with DELETED.
+ * `verify` before it goes and while its predecessor's zombies wake up; every slice names the life it is read from; every process ends with DELETED.
  */
 import { type ChildProcess, fork, spawn } from "node:child_process";
 import { existsSync, readdirSync, readFileSync } from "node:fs";

@@ -3,10 +3,10 @@
  * (`--store s3`), through a proxy that loses, delays, cuts and repeats (`--faults`). Three producers, two
  * processes that fight for one producer id, four ranks that register checkpoints, two eager reclaimers. Most kills are aimed at a phase (the
  * process sends itself SIGKILL somewhere in it), the others come from outside at a random moment; where each really hit is read from a file
- * that the victim wrote synchronously. Afterwards the log is verified, and what everybody saw and acknowledged must be one history.
+ * that the victim wrote synchronously. Afterwards the log is verified, and what all processes saw and acknowledged must be one history.
  * `--python` runs `chaos-python.mjs` instead: producers of both languages on one namespace; with `--oracle`, on a simulated store with faults that
  * judges every write (`chaos-oracle.ts`). `--recreate` runs `chaos-recreate.ts`: the namespace
- * is deleted and made again under everybody. `--fleet` runs `chaos-exchange.ts`: loaders and constructors that come, go and die. `--power` runs `chaos-power.ts`: the power of their disk is cut.
+ * is deleted and made again under all processes. `--fleet` runs `chaos-exchange.ts`: loaders and constructors that come, go and die. `--power` runs `chaos-power.ts`: the power of their disk is cut.
  */
 import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";

@@ -1,7 +1,7 @@
 /**
  * A disk whose power can be cut: an ext4 file system on a loop device over a file, which lies in another such file system. The kernel's own
  * shutdown call (as the file system tests of Linux use it) ends a file system at once and writes nothing more. Cut inside, the page cache is
- * lost: what nobody synced. Cut outside, so is what the disk was sent and never told to flush. Then both are mounted again, which replays journals.
+ * lost: what was not synced. Cut outside, so is what the disk was sent and never told to flush. Then both are mounted again, which replays journals.
  */
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync } from "node:fs";

@@ -1,5 +1,5 @@
 /**
- * `npm run soak -- --hours N`: simulation seeds nobody has run yet, and real processes that are killed, in turns, for as long as it is told; with
+ * `npm run soak -- --hours N`: simulation seeds that were never run, and real processes that are killed, in turns, for as long as it is told; with
  * `--only suite`, the TypeScript tests again and again.
  *
  * What it did is kept in a folder (`--folder`, default .cache/soak): `state.json` says which seeds are done, so a soak that was stopped or killed goes on

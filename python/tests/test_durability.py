@@ -1,4 +1,4 @@
-"""Property: nothing is acknowledged on files before its name survives power loss, whoever wrote that name; a sync that failed is made again.
+"""Property: nothing is acknowledged on files before its name survives power loss, whichever process wrote that name; a sync that failed is made again.
 
 Method: the sync of folders is replaced by one that records, fails, or waits; a follower's batch is carried by a process that dies between
 link(2) and the sync of the folder.

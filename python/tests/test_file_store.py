@@ -1,4 +1,4 @@
-"""Property: a folder is a store with at most one winner per key across processes; nobody sees part of an object or leaves the root.
+"""Property: a folder is a store with at most one winner per key across processes; no reader sees part of an object, and no key leaves the root.
 
 Method: the calls on a temporary folder; racing real processes; names that TypeScript's file store uses.
 """

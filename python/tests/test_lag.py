@@ -1,4 +1,4 @@
-"""Property: producers may be maxLag steps ahead of the slowest live training run, no more; who can never go on is told, and nobody else is.
+"""Property: producers may be maxLag steps ahead of the slowest live training run, no more; a producer or rank that can never go on is told, and no other is.
 
 Method: a log with checkpoints of several groups, every number around the limit; a gate whose store and clock a test moves.
 """

@@ -1,4 +1,4 @@
-"""Property: whoever has a namespace open that is deleted ends with DELETED at its next request, and nothing is acknowledged that is not in the log.
+"""Property: a process that has a namespace open that is deleted ends with DELETED at its next request, and nothing is acknowledged that is not in the log.
 
 Method: a store in memory whose objects are taken away as a deletion does it, one role after another.
 """

@@ -1,4 +1,4 @@
-"""Python loaders write source logs exactly once, and the same whoever writes them.
+"""Python loaders write source logs exactly once, and the same whichever process writes them.
 
 Method: real logs on folders, read back block by block; worker processes that throw, hang, crash and leak; loader processes that are killed.
 """

@@ -1,4 +1,4 @@
-"""Property: a fork is opened only while its ancestors hold its pins, as the TypeScript client does, and whoever opens it confirms them; once it
+"""Property: a fork is opened only while its ancestors hold its pins, as the TypeScript client does, and the process that opens it confirms them; once it
 has trimmed all it inherited it needs none. A place among another namespace's objects is refused, however it is written.
 
 Method: a parent and a fork on files, made by hand, with a pin, without one, with an unconfirmed one, and without the parent.

@@ -1,5 +1,5 @@
-"""Properties: a producer that closes says so, and nobody waits for it; a backlog that a reclaim passed is uploaded again at once; whoever
-waits for a ticket is told soon; the pace goes with the store's round trips, as in TypeScript. Method: real producers on a store in memory, counted
+"""Properties: a producer that closes says so, and no producer waits for it; a backlog that a reclaim passed is uploaded again at once; a caller
+that waits for a ticket is told soon; the pace goes with the store's round trips, as in TypeScript. Method: real producers on a store in memory, counted
 in versions and uploads, not in seconds.
 """
 from __future__ import annotations

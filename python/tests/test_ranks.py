@@ -1,5 +1,5 @@
 """Property: no two ranks take themselves for the same one. A rank comes from what is given, from torch's process group, from RANK, Slurm or MPI; what contradicts
-itself is refused, and so are processes that nobody told their rank. Loaders of others that would lose rows are refused. Method: the rule by itself on made-up
+itself is refused, and so are processes that were not told their rank. Loaders of others that would lose rows are refused. Method: the rule by itself on made-up
 environments; real processes with torch, and Accelerate's own wrappers, where they are installed.
 """
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Property: whoever waits says for what after ten seconds; a rank that is started first waits for its namespace; a command ends within two seconds
+"""Property: a rank that waits says for what after ten seconds; a rank that is started first waits for its namespace; a command ends within two seconds
 of a signal, whatever its store does.
 
 Method: waits made short; the command in processes of its own, with a store that hangs inside a library, where no handler of Python's can run.

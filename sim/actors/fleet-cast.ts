@@ -1,5 +1,5 @@
 /**
- * A fleet on stage: loaders and constructors that hold lanes, a rank that trains, a reclaimer. The real code with sources that are known. Whoever dies, stands
+ * A fleet on stage: loaders and constructors that hold lanes, a rank that trains, a reclaimer. The real code with sources that are known. Whichever process dies, stands
  * still, leaves or comes: the training log must be, byte for byte, the one that a single undisturbed process writes, which holds every sample once.
  */
 import { createHash } from "node:crypto";
@@ -194,7 +194,7 @@ class Fleet implements Cast {
     }
   }
 
-  /** `leave`: somebody is told to stop; `join`: one more process comes. */
+  /** `leave`: a process is told to stop; `join`: one more process comes. */
   readonly strike = (kind: string, rng: Rng): (() => void) | undefined => {
     const role = rng.pick(["loader", "constructor"]);
     const alive = this.#alive(role);
@@ -268,7 +268,7 @@ async function judge(sim: Simulation, { sources }: FleetPlan): Promise<Map<strin
 
 const alone = new Map<string, Promise<Map<string, Contents>>>();
 
-/** The logs as one process writes them that nobody disturbs. */
+/** The logs as one undisturbed process writes them. */
 function undisturbed(plan: FleetPlan): Promise<Map<string, Contents>> {
   const name = JSON.stringify(plan);
   const known = alone.get(name);

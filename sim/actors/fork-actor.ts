@@ -72,7 +72,7 @@ async function handOver(stage: WeaveStage, context: ProcessContext, { namespace,
   return heir;
 }
 
-/** Somebody who removes the pins of forks that do not exist, and is at it while they are made. */
+/** An operator who removes the pins of forks that do not exist, and is at it while they are made. */
 export async function tidyPins(stage: WeaveStage, context: ProcessContext): Promise<void> {
   const { log, namespace } = await stage.open(context);
   for (let round = 0; round < tidyRounds && !stage.healed; round++) {

@@ -1,6 +1,6 @@
 /**
  * One machine with a file store, whose power goes again and again: producers, carriers, ranks with checkpoints and reclaimers all end at once, and what
- * nobody synced is gone. After each cut an inspector looks at what is left: all that anybody was told is there, and nothing is wrong with it. Chains go
+ * was not synced is gone. After each cut an inspector looks at what is left: all that a process was told is there, and nothing is wrong with it. Chains go
  * back here, which they do in no other cast: readers may have seen a version that was not durable yet, and forget it as a job on that machine does.
  */
 import { isBatchWeaveError } from "../../src/errors.js";
@@ -191,7 +191,7 @@ class Power implements Cast {
     return this.#sim.store.keys("life/").findLast((key) => keyInLife(key).startsWith(manifestPrefix)) ?? "";
   }
 
-  /** What everybody was told is there. */
+  /** What all processes were told is there. */
   async #inspect(): Promise<void> {
     this.#counts.inspections++;
     const head = await this.#load();

@@ -1,4 +1,4 @@
-/** Whoever is busy beside the log: an operator who sets maxLag, a tenant whose namespace is deleted and made again, a surveyor of bad stores. */
+/** Actors that are busy beside the log: an operator who sets maxLag, a tenant whose namespace is deleted and made again, a surveyor of bad stores. */
 import { isBatchWeaveError } from "../../src/errors.js";
 import { createNamespace, deleteNamespace, type Namespace, openNamespace } from "../../src/index.js";
 import { assertSafe, type ObjectStore, probeStore } from "../../src/store/index.js";
@@ -19,7 +19,7 @@ export async function setLag(stage: WeaveStage, context: ProcessContext, maxLag:
   stage.counts.lagSettings++;
 }
 
-/** Somebody who cleans up after a training run: releases one checkpoint, new or old, by its name. */
+/** An operator who cleans up after a training run: releases one checkpoint, new or old, by its name. */
 export async function releaseOne(stage: WeaveStage, context: ProcessContext): Promise<void> {
   const rng = new Rng(stage.sim.world.seed, `release/${context.process.label}`);
   const { namespace } = await stage.open(context);
@@ -131,7 +131,7 @@ export class Tenant {
     }
   }
 
-  /** Somebody who has the first one open and goes on appending, whatever becomes of it. */
+  /** A producer that has the first one open and goes on appending, whatever becomes of it. */
   async squat(context: ProcessContext): Promise<void> {
     const { sim, counts } = this.#stage;
     try {

@@ -1,4 +1,4 @@
-/** The real code on stage: producers, guests, training jobs, reclaimers and whoever closes the log, watched by the oracle. */
+/** The real code on stage: producers, guests, training jobs, reclaimers and the closer of the log, watched by the oracle. */
 import type { Env } from "../../src/env/index.js";
 import { asVersion, batchPrefix, manifestKey } from "../../src/format/index.js";
 import { Namespace } from "../../src/index.js";
@@ -45,7 +45,7 @@ function lastEnv(sim: Simulation): Env {
   return { ...timelessEnv, now: () => 9e12, monotonic: () => sim.world.nowMs, id };
 }
 
-/** Someone who is always restarted until its part is over. */
+/** An actor that is always restarted until its part is over. */
 interface Role {
   readonly name: string;
   readonly main: (context: ProcessContext) => Promise<void>;
@@ -75,7 +75,7 @@ class Weave implements Cast {
     stage.onDeadlock = () => this.#liftLag();
     sim.faults.leadsTo = (process, kind, key) => {
       if (kind === "create") return key;
-      // Whoever uploads a batch commits it onto the version it knows. Of a writer who uploads after the sweep, a zombie's bytes are there, too.
+      // A producer that uploads a batch commits it onto the version it knows. Of a writer who uploads after the sweep, a zombie's bytes are there, too.
       const local = keyInLife(key);
       const known = kind === "put" && local.startsWith(batchPrefix) ? stage.knownTo(process) : undefined;
       return known && key.replace(local, manifestKey(asVersion(known.version + 1)));
@@ -190,7 +190,7 @@ class Weave implements Cast {
     this.#replace(role);
   }
 
-  /** A supervisor: whoever is needed and not there is started again. */
+  /** A supervisor: an actor that is needed and not there is started again. */
   #replace(role: Role): void {
     if (role.holders > 0 || role.over()) return;
     this.#stage.sim.world.after(this.#stage.rng.exponential(800), () => {
@@ -269,7 +269,7 @@ class Weave implements Cast {
     oracle.walk();
     const { spec, head } = oracle;
     if (spec === undefined || head === undefined) return;
-    // Whoever comes tomorrow and knows nothing must find the very head of the true chain, and nothing wrong with it.
+    // A reader that comes tomorrow and knows nothing must find the very head of the true chain, and nothing wrong with it.
     const store = sim.store.direct();
     const openOrigin = async (uri: string): Promise<ObjectStore> => withPrefix(store, uri.slice(rootUri.length + 1));
     const log = new Log({ store, env: timelessEnv, spec, openOrigin, decode: this.#stage.decode });

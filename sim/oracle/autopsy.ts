@@ -1,4 +1,4 @@
-/** After a run: a last reclaim must leave nothing that nobody needs, and a bit that flips at rest must be noticed, never served. */
+/** After a run: a last reclaim must leave nothing that is not needed, and a bit that flips at rest must be noticed, never served. */
 import { BatchWeaveError } from "../../src/errors.js";
 import {
   batchPrefix,

@@ -1,6 +1,6 @@
 /**
  * The oracle of the log. It sees every write as the store applies it, so it knows the true chain: version N is the first object of
- * that name, created while N - 1 was the head. Whatever appears under an older name later is a zombie, which nobody may believe.
+ * that name, created while N - 1 was the head. Whatever appears under an older name later is a zombie, which no process may believe.
  */
 import {
   auditBatchObject,

@@ -1,5 +1,5 @@
 /**
- * Property: a version says in a field of its own what it was made for, and no text meant for people steers anybody. Method: every kind of commit on one log, read
+ * Property: a version says in a field of its own what it was made for, and no text meant for people steers a committer. Method: every kind of commit on one log, read
  * back from the stored manifests; and versions without the field, as old logs have them.
  */
 import { expect, test } from "vitest";

@@ -1,5 +1,5 @@
 /**
- * Property: an id that somebody holds is not taken over while it is not quiet, however many producers there are. Method: forty producers, the crowd
+ * Property: an id that a process holds is not taken over while it is not quiet, however many producers there are. Method: forty producers, the crowd
  * in which openings are left to a carrier, and a second process that wants one of their ids.
  */
 import { expect, test } from "vitest";

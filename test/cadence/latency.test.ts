@@ -1,6 +1,6 @@
 /**
- * Property: whoever awaits a ticket knows soon after the batch is visible, at the pace and the cost of a pool in which nobody waits; a producer that closed is waited for by
- * nobody. Method: real producers on the simulated store with S3's latencies, in virtual time: the figures are the same on every machine. The folder is measured
+ * Property: a caller that awaits a ticket knows soon after the batch is visible, at the pace and the cost of a pool without waiting callers; no producer waits for one that
+ * closed. Method: real producers on the simulated store with S3's latencies, in virtual time: the figures are the same on every machine. The folder is measured
  * by counts alone.
  */
 import { mkdtempSync, rmSync } from "node:fs";

@@ -1,6 +1,6 @@
 /**
  * Property: each command does what its help says, for people and with --json, and a session of them tells one story: what was produced is
- * what is listed, shown and read, whoever is killed in between. Method: run the built command in processes of its own, on real folders.
+ * what is listed, shown and read, whichever process is killed in between. Method: run the built command in processes of its own, on real folders.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";

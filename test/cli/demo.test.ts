@@ -6,7 +6,7 @@ import { readdirSync } from "node:fs";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { buildIfStale, start, Workspace } from "./command-line.js";
 
-// Its own, so that nobody else's demo is taken for what this one left behind.
+// Its own, so that no other demo is taken for what this one left behind.
 const space = new Workspace();
 const env = { TMPDIR: space.folder };
 beforeAll(buildIfStale);

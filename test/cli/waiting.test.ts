@@ -1,5 +1,5 @@
 /**
- * Property: whoever waits says why at once, and what can never end fails at once, on both sides (hazard 46); a job that is started twice by mistake
+ * Property: a command that waits says why at once, and what can never end fails at once, on both sides (hazard 46); a job that is started twice by mistake
  * does not fence itself when asked not to. Method: the built command in processes of its own.
  */
 import { once } from "node:events";

@@ -1,5 +1,5 @@
 /**
- * Property: whoever waits says for what after ten seconds, long before it gives up; a rank that starts before its namespace exists waits for it,
+ * Property: a rank that waits says for what after ten seconds, long before it gives up; a rank that starts before its namespace exists waits for it,
  * says so at once, and gives up at a limit. Method: time that the test moves.
  */
 import { expect, test } from "vitest";

@@ -1,6 +1,6 @@
 /**
  * Property: the page shows every view of a log, follows it live, says when the store is gone and keeps what it had, takes no name for markup, works by
- * keyboard, in light and dark, at 1280 and 390 pixels, asks nobody but its own server, and opens a log of ten million steps and ten thousand producers with few
+ * keyboard, in light and dark, at 1280 and 390 pixels, asks no server but its own, and opens a log of ten million steps and ten thousand producers with few
  * requests. Method: the built page in a real headless Chromium, over real namespaces on files and a made-up large one in memory.
  */
 import { mkdtempSync, rmSync } from "node:fs";

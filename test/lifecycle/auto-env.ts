@@ -1,4 +1,4 @@
-/** An env whose time passes when somebody sleeps, and whose chance is a counter: quick, and the same in every run. */
+/** An env whose time passes with every sleep, and whose chance is a counter: quick, and the same in every run. */
 import { type Env, idFromBytes, uuidFromBytes } from "../../src/env/index.js";
 
 export class AutoEnv implements Env {

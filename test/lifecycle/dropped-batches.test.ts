@@ -1,5 +1,5 @@
 /**
- * Property: batches that a closing drops are in no log, and nobody says that they are: info counts what the log holds, verify knows it exactly,
+ * Property: batches that a closing drops are in no log, and no command says that they are: info counts what the log holds, verify knows it exactly,
  * and a fork's producers go on right behind the last batch that the fork shares. (That a producer which had not been told yet is refused is a
  * conformance case of both languages.)
  * Method: lanes on memory stores, closed while one lane is ahead; forks, and forks of forks, continue from their resume points.

@@ -1,5 +1,5 @@
 /**
- * Property: reclaim deletes exactly what nothing live needs, in the order commit, boundary, deletes, and wherever it dies or whoever else
+ * Property: reclaim deletes exactly what nothing live needs, in the order commit, boundary, deletes, and wherever it dies or whichever other process
  * runs, a live checkpoint, a resume point and every visible step stay readable. Method: memory stores, a store that dies at every call in turn.
  */
 

@@ -1,6 +1,6 @@
 /**
- * Property: nobody opens a producer on a closed log, and whoever tries spends no epoch and writes nothing. Method: a memory store, closed, opened
- * by a new id, by a known one and by whoever opened before the close.
+ * Property: no producer is opened on a closed log, and an attempt spends no epoch and writes nothing. Method: a memory store, closed, opened
+ * by a new id, by a known one and by one that was opened before the close.
  */
 import { expect, test } from "vitest";
 import { createNamespace } from "../../src/index.js";

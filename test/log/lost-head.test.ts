@@ -1,6 +1,6 @@
 /**
  * Property: a log whose manifests were removed by hand is told apart from one whose listing is late, within seconds and in a sentence; an id that is
- * in use is not taken over by mistake where that was asked for. Method: a memory store with a clock that moves when somebody sleeps.
+ * in use is not taken over by mistake where that was asked for. Method: a memory store with a clock that moves with every sleep.
  */
 
 import { expect, test } from "vitest";

@@ -1,5 +1,5 @@
 /**
- * Property: a pipeline whose samples go through source logs loses and repeats none, whoever loads and constructs: many processes write the log of one, bit
+ * Property: a pipeline whose samples go through source logs loses and repeats none, whichever processes load and construct: many processes write the log of one, bit
  * for bit; every byte of a source is read once; source logs and the training log end and verify. Method: loaders and constructors side by side in memory, some
  * of them stopped half way, and an undisturbed run of one process to compare with.
  */

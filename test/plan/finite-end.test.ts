@@ -1,6 +1,6 @@
 /**
- * Property: a finite pipeline of several processes closes its log, whoever ends last, however unevenly the lanes end, and whichever process dies at its
- * end; and a process that waits for a lane nobody runs ends within two seconds of being told to. Method: runs side by side on one log in memory; the
+ * Property: a finite pipeline of several processes closes its log, whichever process ends last, however unevenly the lanes end, and whichever process dies at its
+ * end; and a process that waits for a lane no process runs ends within two seconds of being told to. Method: runs side by side on one log in memory; the
  * built command with a real signal.
  */
 import { spawn } from "node:child_process";

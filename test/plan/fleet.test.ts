@@ -1,6 +1,6 @@
 /**
  * Property: lanes find holders by themselves. Processes without number or registration share what is free; a dead holder's lanes are taken over within
- * its patience, a slow one's are not robbed again and again; whoever leaves hands over at once; a log ends and is closed by whoever comes; and what is in the
+ * its patience, a slow one's are not robbed again and again; a process that leaves hands over at once; a log ends and is closed by the process that comes last; and what is in the
  * log is the same whatever happened. Method: the real holder on toy logs in the simulator: virtual time, processes that crash and stand still.
  */
 import { expect, test } from "vitest";

@@ -1,6 +1,6 @@
 /**
  * Very many processes that hold lanes of very many logs: only the holder, with batches that count, so that hundreds of sources and a thousand processes fit
- * into one run. Every log must end, closed, with every batch of every lane once and in its place, whoever died.
+ * into one run. Every log must end, closed, with every batch of every lane once and in its place, whichever process died.
  */
 
 import { Violation } from "../../sim/oracle/violation.js";

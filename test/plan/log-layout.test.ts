@@ -1,6 +1,6 @@
 /**
- * Property: a log's sources are divided in one way only, whoever writes. In commit order the number of parts is fixed with the namespace; another
- * number, or a part that somebody else holds, puts no sample in twice; a process that sees other shards than the others is refused; and the audit counts
+ * Property: a log's sources are divided in one way only, whichever process writes. In commit order the number of parts is fixed with the namespace; another
+ * number, or a part that another process holds, puts no sample in twice; a process that sees other shards than the others is refused; and the audit counts
  * the samples of the log, not what its producers say they were given. Method: pipelines over real files into logs in memory, run against each other.
  */
 import { appendFileSync, writeFileSync } from "node:fs";

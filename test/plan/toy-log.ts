@@ -1,4 +1,4 @@
-/** A log whose lanes count: what each batch must be is known without asking anybody, so every order of holders can be judged. */
+/** A log whose lanes count: what each batch must be is known beforehand, so every order of holders can be judged. */
 import { createNamespace, type Env, type Namespace, type ObjectStore } from "../../src/index.js";
 import type { LaneBatch, LaneLog, LaneWriter } from "../../src/plan/fleet/index.js";
 

@@ -1,5 +1,5 @@
 /**
- * Property: nothing is acknowledged on a manifest that can still vanish with a power failure, whoever created it. Method: a store that has
+ * Property: nothing is acknowledged on a manifest that can still vanish with a power failure, whichever process created it. Method: a store that has
  * `sync`, as files do, and tells when it was asked for which name; a batch carried by another process, a checkpoint that another rank
  * registered, a boundary that another reclaimer announced.
  */

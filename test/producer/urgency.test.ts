@@ -1,5 +1,5 @@
 /**
- * Property: whoever waits for a batch makes its publisher hurry, also when the wait began before the batch was uploaded. Method: a
+ * Property: a caller that waits for a batch makes its publisher hurry, also when the wait began before the batch was uploaded. Method: a
  * publisher that writes down its nudges and, as the real ones do, forgets the hurry while nothing is pending.
  */
 

@@ -1,6 +1,6 @@
 /**
  * Property: pulses tell who lives, at a rate that does not grow with the fleet, and nothing depends on them: a store that fails, refuses or hangs is
- * nobody's trouble, a log without or with damaged ones is the same log, and those of the dead go.
+ * no trouble to its process, a log without or with damaged ones is the same log, and those of the dead go.
  * Method: writers on a clock that is moved by hand, over a store in memory whose writes are counted.
  */
 import { spawnSync } from "node:child_process";

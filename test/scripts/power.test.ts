@@ -1,5 +1,5 @@
 /**
- * Property: whatever was acknowledged on a file store survives a power cut, in both languages; and a cut takes what nobody synced. Method:
+ * Property: whatever was acknowledged on a file store survives a power cut, in both languages; and a cut takes what was not synced. Method:
  * `npm run chaos -- --power` itself, short; it is its own control. Skipped, with the reason, where no disk can be cut.
  */
 import { execFile } from "node:child_process";

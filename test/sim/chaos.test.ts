@@ -1,5 +1,5 @@
 /**
- * Property: nothing is lost, doubled, reordered or wrongly reclaimed, whoever crashes, and afterwards everything moves on. Method: the real
+ * Property: nothing is lost, doubled, reordered or wrongly reclaimed, whichever process crashes, and afterwards everything moves on. Method: the real
  * code under the scenario `chaos` for a few seeds, each run twice and compared; `npm run sim -- --scenario chaos --seeds 1000` runs more.
  */
 import { expect, test } from "vitest";

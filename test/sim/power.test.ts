@@ -1,6 +1,6 @@
 /**
- * Properties: on a file store whose power goes, all that anybody was told stays, and nothing is wrong with what is left; a simulated disk takes back
- * exactly what nobody synced. Method: two seeds of the scenario `power`, on small sizes; a store that is cut by hand. `npm run sim -- --scenario power` runs
+ * Properties: on a file store whose power goes, all that a process was told stays, and nothing is wrong with what is left; a simulated disk takes back
+ * exactly what was not synced. Method: two seeds of the scenario `power`, on small sizes; a store that is cut by hand. `npm run sim -- --scenario power` runs
  * more, and `--planted` takes the syncs out.
  */
 import { spawnSync } from "node:child_process";

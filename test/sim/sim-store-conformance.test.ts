@@ -1,6 +1,6 @@
 /**
  * Property: without faults, the simulated store is a store like any other; one that ignores preconditions is refused by the probe.
- * Method: the conformance suite through a simulated client whose world runs on whenever somebody waits.
+ * Method: the conformance suite through a simulated client whose world runs on whenever a call waits.
  */
 import { expect, test } from "vitest";
 import { Simulation } from "../../sim/index.js";

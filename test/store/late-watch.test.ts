@@ -1,6 +1,6 @@
 /**
- * Property: whoever is watched is told once, when it is late and not before, whoever else is watched beside it; whoever is done in time never; and
- * nothing is left waiting when nobody is watched. Method: virtual time, random delays and ends, and a plain model of who must be told when.
+ * Property: a call that is watched is told once, when it is late and not before, whatever is watched beside it; one that is done in time never; and
+ * nothing is left waiting when no call is watched. Method: virtual time, random delays and ends, and a plain model of who must be told when.
  */
 import { expect, test } from "vitest";
 import { LateWatch, type Watched } from "../../src/store/decorate/late-watch.js";

@@ -1,6 +1,6 @@
 /**
  * Property: a linked signal follows its parent while it is linked and not afterwards; one that is used again knows nothing of what was before, and one that
- * aborted, or that somebody still listens to, is not used again. Method: plain calls, looking at which signals are the same.
+ * aborted, or that still has a listener, is not used again. Method: plain calls, looking at which signals are the same.
  */
 import { getEventListeners } from "node:events";
 import { expect, test } from "vitest";

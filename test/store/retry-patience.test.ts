@@ -1,5 +1,5 @@
 /**
- * Property: one answer that never comes does not fail a job whose store works; at a place that never served anything, whoever waits is told after one
+ * Property: one answer that never comes does not fail a job whose store works; at a place that never served anything, the caller is told after one
  * timeout, and within seconds where only a gateway answers; any number of calls outlives an outage without burying the store. Method: calls that take
  * all the patience and fail, and hundreds that fail at once, on a virtual clock.
  */

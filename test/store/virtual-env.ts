@@ -1,4 +1,4 @@
-/** Time that passes only when everybody waits: minutes of retries in a few milliseconds, the same in every run. */
+/** Time that passes only when all callers wait: minutes of retries in a few milliseconds, the same in every run. */
 import { type Env, idFromBytes, uuidFromBytes } from "../../src/env/index.js";
 
 interface Timer {

@@ -1,5 +1,5 @@
 /**
- * What a store behind somebody else's SDK must do when the network or the server has a bad day: the same verdicts as our own client gives.
+ * What a store behind a provider's SDK must do when the network or the server has a bad day: the same verdicts as our own client gives.
  * Registered by the tests of each such store, with a fault proxy in front of its server.
  */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";

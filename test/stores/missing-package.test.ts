@@ -1,5 +1,5 @@
 /**
- * Property: a store whose package is not installed says in one sentence what to install, and nobody else pays for it.
+ * Property: a store whose package is not installed says in one sentence what to install, and users of other stores do not pay for it.
  * Method: the built command in a process that finds none of the optional packages.
  */
 import { beforeAll, expect, test } from "vitest";

@@ -1,4 +1,4 @@
-/** Whoever waits for a server to be installed is told so at once. Method: obtain tools that install nothing, or whose lock is held, and read stderr. */
+/** A run that waits for a server to be installed says so at once. Method: obtain tools that install nothing, or whose lock is held, and read stderr. */
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
