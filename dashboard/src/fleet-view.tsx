@@ -27,7 +27,8 @@ export function FleetPage(props: { readonly ns: string; readonly nowMs: number }
         {fleet.roles.map(({ role, count, late }) => (
           <Fact
             key={role}
-            label={`${role}s alive`}
+            label={`${role} processes`}
+            hint="That leave pulses beside the log; of how many, where some are late or dead"
             value={late === 0 ? show.count(count) : `${show.count(count - late)} of ${show.count(count)}`}
             tone={late > 0 ? "bad" : undefined}
           />
@@ -116,14 +117,30 @@ function Facts(props: { readonly pulse: FleetView["pulses"][number] }): JSX.Elem
     <span class="told">
       {told.map(([name, value]) => (
         <span key={name}>
-          <i>{name}</i> {factText(value)}
+          <i>{factName(name)}</i> {factText(name, value)}
         </span>
       ))}
     </span>
   );
 }
 
-function factText(value: unknown): string {
+/** `waitedMs` is `waited`. */
+function factName(name: string): string {
+  return name.replace(/Ms$/, "").replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
+}
+
+/** What others wrote: taken for what it may be. */
+function factText(name: string, value: unknown): string {
+  if (name === "sources" && Array.isArray(value)) return value.slice(0, 4).map(sourceText).join("; ");
+  if (typeof value === "number" && /Ms$/.test(name)) return show.duration(value);
+  if (typeof value === "number" && /bytes$/i.test(name)) return show.bytes(value);
   if (typeof value === "number") return Number.isInteger(value) ? show.count(value) : value.toFixed(2);
   return (typeof value === "string" ? value : (JSON.stringify(value) ?? "")).slice(0, 160);
+}
+
+function sourceText(value: unknown): string {
+  const { source, samples, waitMs, faults } = (value ?? {}) as Readonly<Record<string, unknown>>;
+  const number = (one: unknown): number => (typeof one === "number" && Number.isFinite(one) ? one : 0);
+  const left = number(faults) > 0 ? `, ${show.count(number(faults))} left out` : "";
+  return `${String(source).slice(0, 64)} ${show.count(number(samples))} samples, waited for ${show.duration(number(waitMs))}${left}`;
 }

@@ -21,6 +21,18 @@ export function duration(ms: number): string {
   return ms < 172_800_000 ? `${(ms / 3_600_000).toFixed(1)} h` : `${Math.round(ms / 86_400_000)} d`;
 }
 
+/** `2.5 ms`: of one, where so many took so long together. */
+export function each(ms: number, count: number): string {
+  if (count <= 0) return "–";
+  return ms / count < 100 ? `${(ms / count).toFixed(1)} ms` : duration(ms / count);
+}
+
+/** `2026-11-16 10:03:43`, here. */
+export function moment(ms: number): string {
+  const at = new Date(ms);
+  return new Date(ms - 60_000 * at.getTimezoneOffset()).toISOString().slice(0, 19).replace("T", " ");
+}
+
 /** `4 s ago`. */
 export function ago(atMs: number | undefined, nowMs: number): string {
   return atMs === undefined ? "unknown" : `${duration(nowMs - atMs)} ago`;
@@ -44,7 +56,7 @@ export function percent(share: number): string {
 
 /** The time of day here. */
 export function clock(ms: number): string {
-  return new Date(ms).toLocaleTimeString();
+  return new Date(ms).toLocaleTimeString("en-GB");
 }
 
 /** A hue for a name, the same every time. */

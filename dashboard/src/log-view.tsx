@@ -245,6 +245,9 @@ function Newest(props: { readonly ns: string; readonly log: LogView }): JSX.Elem
           </button>
         </span>
       </div>
+      <p class="note">
+        one cell a step, in its producer's colour and filled by its size; open one to see what it holds
+      </p>
       <div class="cells">
         {batches.map(({ step, producer, seq, bytes, origin }) => (
           <a

@@ -28,7 +28,7 @@ export function Fact(props: {
   return (
     <div class={`fact ${props.tone ?? ""}`} title={props.hint}>
       <span class="label">{props.label}</span>
-      <span class="value">{props.value}</span>
+      <span class={props.value.length > 16 ? "value long" : "value"}>{props.value}</span>
     </div>
   );
 }
@@ -75,7 +75,8 @@ export function Health(props: { readonly health: HealthView | undefined }): JSX.
   const { health } = props;
   if (!health || health.sentence === "looking") return null;
   const isBad =
-    health.warnings.length > 0 || /wait|missing|nothing for/.test(health.sentence.replace("nothing waits", ""));
+    health.warnings.length > 0 ||
+    /wait|missing|nothing for|died|stood still/.test(health.sentence.replace("nothing waits", ""));
   return (
     <div class={isBad ? "warning" : "health"} role="status">
       {health.sentence}

@@ -47,14 +47,14 @@ export function SourcesPage(props: { readonly ns: string }): JSX.Element {
       {(health?.sources.length ?? 0) > 0 && (
         <Card title="Loading" note="as loaders and producers tell in their pulses, the one most waited for first" wide>
           <Table
-            head={["source", "samples", "waited for", "reading", "transforming", "faults"]}
+            head={["source", "samples", "waited for", "reading one", "transforming one", "faults"]}
             numbers={[1, 2, 3, 4, 5]}
             rows={(health?.sources ?? []).map((source) => [
               source.source,
               show.rate(source.perSecond),
               <span class={source.waitShare >= 0.1 ? "bad" : ""}>{show.percent(source.waitShare)}</span>,
-              show.duration(source.readMs),
-              show.duration(source.transformMs),
+              show.each(source.readMs, source.samples),
+              show.each(source.transformMs, source.samples),
               show.count(source.faults),
             ])}
             empty=""

@@ -63,10 +63,7 @@ export function StepPage(props: {
         <>
           <div class="facts">
             <Fact label="producer" value={view.producer} hint={`epoch ${view.epoch}, batch ${view.seq}`} />
-            <Fact
-              label="made"
-              value={view.createdMs === undefined ? "unknown" : new Date(view.createdMs).toLocaleString()}
-            />
+            <Fact label="made" value={view.createdMs === undefined ? "unknown" : show.moment(view.createdMs)} />
             <Fact label="stored" value={show.bytes(view.storedBytes)} />
             <Fact label="content" value={view.contentType} />
             <Fact label="samples" value={view.samples ? show.count(view.samplesTotal) : "not recorded"} />

@@ -69,7 +69,7 @@ class Namespace:
     def producer(self, id: str, epoch: int | None = None, **settings: Any) -> Producer:
         """Opens a producer id, fencing its holder, and reads its resume point.
 
-        epoch: only if it was not opened since that epoch was seen, 0 for never; otherwise FENCED.
+        epoch: only if it was not opened since that epoch was seen, 0 for never; otherwise FENCED. pulse: leave hints of life beside the log.
         """
         assert_name(id, "Producer id")
         if self.log.spec.lanes is not None:

@@ -11,6 +11,7 @@ from batchweave.format.pulse import PULSE_BYTES_MAX, PulseName, encode_pulse, pa
 from batchweave.format.stored_json import open_json
 from batchweave.consumer.consumer import Consumer
 from batchweave.consumer.mesh import resolve_mesh
+from batchweave.namespace import Namespace
 from batchweave.pulse.pulse import Pulse
 from memory_store import MemoryStore
 from small_world import World, Writer
@@ -54,6 +55,17 @@ class PulseTest(unittest.TestCase):
         fields = open_json(data, "pulse", "pulse", UUID)
         self.assertTrue(fields["cut"])
         self.assertEqual(fields["facts"]["step"], 5)
+
+    def test_a_producer_is_seen_while_it_is_open_and_leaves_nothing(self) -> None:
+        world = World()
+        log = world.open()
+        with Namespace("memory:test", log).producer("p", pulse=True) as producer:
+            producer.append([b"x"] * (log.spec.rows * log.spec.chunks))
+            until = time.monotonic() + 30
+            while not pulses(world.store) and time.monotonic() < until:
+                time.sleep(0.01)
+            self.assertIn("pulse/producer/p-", pulses(world.store)[0])
+        self.assertEqual(pulses(world.store), [])
 
     def test_a_rank_is_seen_while_it_reads_and_leaves_nothing(self) -> None:
         world = World()

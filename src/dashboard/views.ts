@@ -147,6 +147,7 @@ export interface HealthView {
   readonly etaMs: number | undefined;
   readonly sources: readonly {
     readonly source: string;
+    readonly samples: number;
     readonly perSecond: number;
     /** Share of the time for which batches waited for it. */
     readonly waitShare: number;

@@ -3,8 +3,11 @@
  * does not fence itself when asked not to. Method: the built command in processes of its own.
  */
 import { once } from "node:events";
+import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import type { Readable } from "node:stream";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { root } from "../source-tree.js";
 import { buildIfStale, must, run, start, Workspace } from "./command-line.js";
 
 const space = new Workspace();
@@ -24,6 +27,36 @@ test("hazard 46: with maxLag below the checkpoint interval rank and producer say
     expect(ended.stderr).toMatch(/^Waiting for (a checkpoint|step 8, and producers for a checkpoint): .*maxLag = 8 /m);
   }
 });
+
+test("a run whose batches wait for a lane that nobody holds says which, and goes on", async () => {
+  const folder = space.path("half");
+  mkdirSync(join(folder, "node_modules"), { recursive: true });
+  symlinkSync(root, join(folder, "node_modules/batchweave"));
+  writeFileSync(
+    join(folder, "pipeline.mjs"),
+    `import { definePipeline, iterable } from "batchweave/plan";
+     const open = async function* () { for (;;) { await new Promise((r) => setTimeout(r, 1)); yield { value: { tokens: [1, 2] } }; } };
+     export default definePipeline({
+       namespace: { uri: new URL("./log", import.meta.url).href, grid: { rows: 1, chunks: 1 }, lanes: 2 },
+       sources: { text: iterable({ open }) },
+       strategy: (graph) => graph.balance(),
+       construct: { seqLength: 8 },
+       batch: { samples: 2 },
+       workers: { threads: 0 },
+     });`,
+  );
+  const half = start(["run", join(folder, "pipeline.mjs"), "--lanes", "0", "--durability", "process-crash"]);
+  let stderr = "";
+  half.child.stderr?.on("data", (data: Buffer) => {
+    stderr += data.toString();
+  });
+  await expect
+    .poll(() => stderr, { timeout: 100_000 })
+    .toMatch(/warning: step 1 of lane-1 is missing and keeps \d+ batch(es)? back .*: does a process hold that lane\?/);
+  expect(half.child.exitCode).toBe(null);
+  half.child.kill("SIGKILL");
+  await half.ended;
+}, 120_000);
 
 test("--no-takeover on both sides: the second is refused, the first goes on", async () => {
   const uri = space.uri("twice");

@@ -18,6 +18,7 @@ from ..lifecycle.checkpoints import LagGate
 from ..log.log import Log, Opening
 from ..log.stage import holds, lane_number, seq_in_log
 from ..observe.producer_metrics import producer_metrics
+from ..pulse.pulse import Pulse
 from .batch_input import checked_json, flatten_slices, unchanging
 from .publisher import Publisher
 
@@ -83,6 +84,7 @@ class Producer:
         uploads_in_flight_max: int = 8,
         extent_bytes_max: int = 512 * 1024 * 1024,
         lag_poll_delay: float = 1.0,
+        pulse: bool = False,
     ) -> None:
         self._log = log
         self._holder = opening.holder
@@ -107,8 +109,12 @@ class Producer:
         self._metrics = producer_metrics(log.place.uri, self.id, None if log.spec.lanes is None else lane_number(self.id, log.spec.lanes))
         self._publisher = Publisher(log, self._holder, _Outbox(self))
         self._thread = threading.Thread(target=self._run, name=f"batchweave-{self.id}", daemon=True)
+        self._pulse = Pulse(log.store, log.spec.uuid, "producer", self.id, self._facts) if pulse else None
         stop_at_exit(self)
         self._thread.start()
+
+    def _facts(self) -> dict[str, Any]:
+        return {"batches": self._next_seq, "inFlight": len(self._entries), "bytes": self._buffered_bytes, "client": "python"}
 
     @property
     def next_seq(self) -> int:
@@ -209,12 +215,16 @@ class Producer:
             self._changed.notify_all()
         if self._metrics is not None:
             self._metrics.ended()
+        if self._pulse is not None:
+            self._pulse.stop()
         self._uploads.drop()
 
     def join(self, until: float) -> None:
         """Waits for them."""
         join_threads([self._thread], until)
         self._uploads.join(until)
+        if self._pulse is not None:
+            self._pulse.join(until)
 
     def _stop(self) -> None:
         if self._pid != os.getpid():
@@ -222,6 +232,8 @@ class Producer:
         self.stop()
         # Not for uploads: after a flush there are none, and the user's own exception waits for no store.
         join_threads([self._thread], time.monotonic() + JOIN_S)
+        if self._pulse is not None:
+            self._pulse.join(time.monotonic() + JOIN_S)
         if self._failure is None and not self._thread.is_alive():
             self._publisher.leave()
         stopped = invalid(f"Producer {self.id} was stopped before this batch was seen in the log. Open it again: next_seq tells.", producer=self.id)

@@ -14,6 +14,7 @@ import {
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
 import { rehearseFleet } from "../fleet-rehearsal.js";
+import { watchLanes } from "../lane-alarm.js";
 import { LifeSigns, sourceFacts, sourceWait } from "../life-signs.js";
 import { plannedPipeline, planOption } from "../planned-pipeline.js";
 import { rehearse } from "../rehearsal.js";
@@ -60,6 +61,8 @@ async function run(call: Call): Promise<number | undefined> {
   let figuresNow: () => readonly SourceFigures[] = () => [];
   let drawnMs = 0;
   const signs = new LifeSigns(call);
+  let [pending, madeAtMs]: [number, number] = [0, begun];
+  let lanes: Disposable | undefined;
   const facts = (figures: readonly SourceFigures[]): Record<string, unknown> => ({
     ...(settings.lanes ? { lanes: settings.lanes.slice(0, 32) } : {}),
     ...(total === undefined ? {} : { steps: total }),
@@ -74,6 +77,7 @@ async function run(call: Call): Promise<number | undefined> {
     metrics,
     onOpen: ({ ns, figures }) => {
       figuresNow = figures;
+      if (ns.order.kind === "lanes") lanes = watchLanes(env, ns, terminal, () => ({ pending, madeAtMs }));
       signs.begin(ns, {
         role: "producer",
         name: settings.id ?? "p0",
@@ -91,14 +95,18 @@ async function run(call: Call): Promise<number | undefined> {
       if (nth === faultsNamedMax) terminal.note(`  more of ${source} are only counted here; the log's notes name them`);
       show();
     },
-    onBatch: ({ notes }, pending) => {
+    onBatch: ({ notes }, left) => {
+      [pending, madeAtMs] = [left, env.monotonic()];
       made++;
       tokens += notes.tokens;
-      committed = made - pending;
+      committed = made - left;
       show();
     },
   });
-  const result = await running.finally(() => signs[Symbol.asyncDispose]());
+  const result = await running.finally(async () => {
+    lanes?.[Symbol.dispose]();
+    await signs[Symbol.asyncDispose]();
+  });
   terminal.settle();
   const audit = await auditOf(call, pipeline, uri, result);
   const summary = audit?.summary ?? result.summary;
@@ -143,7 +151,16 @@ async function auditOf(
   return await auditPipeline(pipeline, ns, { env, signal: stopping.signal });
 }
 
-function readSettings({ args }: Call, { spec }: Pipeline): RunSettings {
+/** All lanes of a process wait for the same checkpoint: one of them says so. */
+function quietly(tell: (message: string) => void): (message: string) => void {
+  let told: string | undefined;
+  return (message) => {
+    if (message !== told) tell(message);
+    told = message;
+  };
+}
+
+function readSettings({ args, terminal }: Call, { spec }: Pipeline): RunSettings {
   const isLanes = (spec.namespace.order ?? "lanes") === "lanes";
   const lanes = args.text("lanes");
   const part = args.text("part");
@@ -163,7 +180,10 @@ function readSettings({ args }: Call, { spec }: Pipeline): RunSettings {
     steps: args.integer("steps", { min: 1 }),
     batchesMax: args.integer("batches"),
     close: !args.flag("no-close"),
-    producer: interval === undefined ? undefined : { cadence: { kind: "interval", intervalMs: interval } },
+    producer: {
+      ...(interval === undefined ? {} : { cadence: { kind: "interval", intervalMs: interval } }),
+      onLagWait: quietly((message) => terminal.note(message)),
+    },
   };
 }
 
