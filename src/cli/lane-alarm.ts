@@ -12,7 +12,7 @@ const gapMsMin = 2_000;
 const gapMsMax = 30_000;
 
 /** What a process has made: how many batches are not known to be in the log, and when it made the last. */
-export interface LaneProgress {
+interface LaneProgress {
   readonly pending: number;
   readonly madeAtMs: number;
 }

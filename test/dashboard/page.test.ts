@@ -131,7 +131,8 @@ describe("views", () => {
   browserTest("the fleet: lanes, and processes by their pulses", async (context) => {
     const { page, wrong } = await open(context, "fleet");
     await page.getByText("lane-1").waitFor();
-    await expect.poll(() => page.locator("main").innerText()).toMatch(/waitingFor source photos/);
+    await expect.poll(() => page.locator("main").innerText()).toMatch(/waiting for source photos/);
+    expect(await page.locator("main").innerText()).toMatch(/sources photos 480 samples, waited for 9\.1 s/);
     expect(wrong).toEqual([]);
   });
 
