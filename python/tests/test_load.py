@@ -5,6 +5,7 @@ Method: real logs on folders, read back block by block; worker processes that th
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import random
 import signal
@@ -316,6 +317,23 @@ class HintTest(unittest.TestCase):
         first.leave()
         second.leave()
         self.assertEqual(store.list("hint/hold-of/web/")[0], [])
+
+
+_PROCESSOR = ("transformers", "tokenizers", "PIL", "torchvision")
+
+
+class ProcessorTest(Case):
+    @unittest.skipIf(any(importlib.util.find_spec(name) is None for name in _PROCESSOR), f"one of {', '.join(_PROCESSOR)} is not installed")
+    def test_the_example_with_a_processor_prepares_every_picture_but_the_broken_one(self) -> None:
+        example = os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples", "processor", "captions.py")
+        command = [sys.executable, "-m", "batchweave", "load", f"{example}:captions", "--uri", self.uri, "--workers", "1", "--json"]
+        run = subprocess.run(command, env={**os.environ, "PYTHONPATH": os.path.dirname(HERE)}, capture_output=True, text=True, check=False, timeout=240)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        blocks = Blocks(f"{self.uri}/captions")
+        self.assertEqual(sorted(map(int, blocks.ids)), [n for n in range(48) if n != 7])
+        self.assertEqual([fault["id"] for fault in blocks.faults], ["7"])
+        patches = {patches for table in blocks.tables for entry in table.samples for patches in entry.images}
+        self.assertEqual(patches, {8})
 
 
 def everything(reader: Any, lanes: int, epochs: int = 1, shuffle: bool = False) -> list[list[Item]]:

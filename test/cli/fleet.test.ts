@@ -5,7 +5,7 @@
  */
 import { type ChildProcess, execFileSync, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
@@ -265,6 +265,17 @@ test("an engine that is not there is one sentence and a code", () => {
   expect(
     spawnSync(process.execPath, [...on, "slurm"], { ...options, env: { ...env, PATH: `${folder}:${path}` } }).stderr,
   ).toMatch(/^error\[ENGINE_FAILED\]: squeue --me failed: squeue: error: Unable to contact slurm controller\./);
+  // A Ray that cannot be imported is one that is not installed.
+  mkdirSync(join(folder, "without"));
+  writeFileSync(join(folder, "without", "ray.py"), "raise ImportError(\"No module named 'ray'\")\n");
+  const without = { ...env, PYTHONPATH: `${join(folder, "without")}:${env.PYTHONPATH}` };
+  const ray = spawnSync(process.execPath, [...on, "ray"], { ...options, env: without });
+  expect(ray.stderr).toContain("[ray-0] error[MISSING_PACKAGE]: batchweave.ray needs Ray (No module named 'ray')");
+  expect(ray.status).toBe(2);
+  const nowhere = { ...without, BATCHWEAVE_PYTHON: "no-such-python" };
+  expect(spawnSync(process.execPath, [...on, "ray"], { ...options, env: nowhere }).stderr).toContain(
+    "[ray-0] error[MISSING_PACKAGE]: There is no program no-such-python here.",
+  );
   expect(batchweave("fleet", "up", join(folder, "pipeline.mjs"), "--on", "mesos").stderr).toMatch(
     /^error\[INVALID_ARGUMENT\]: --on must be/,
   );

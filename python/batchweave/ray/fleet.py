@@ -1,4 +1,4 @@
-"""`python -m batchweave.ray.fleet SPEC`: the processes of a fleet, each supervised by an actor. What `batchweave fleet up --on ray` starts.
+"""The processes of a fleet, each supervised by an actor: what `batchweave fleet up --on ray` runs.
 
 Ray places the actors, and starts them again elsewhere when a node dies; an actor starts its process again when that fails. Processes are equal, and
 the log says where each goes on, so nothing here remembers anything.
@@ -224,10 +224,3 @@ def main(arguments: list[str]) -> int:
     except Stopped:
         # Actors belong to this driver: they end with it, and their processes with them.
         return 128 + stop.number
-    except BatchWeaveError as error:
-        sys.stderr.write(f"error[{error.code}]: {error.message}\n")
-        return error.exit
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

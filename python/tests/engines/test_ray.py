@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
-from typing import Any
+from typing import Any, Callable
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
@@ -36,6 +36,17 @@ def environment() -> dict[str, str]:
 UNITS, ROWS = 12, 20
 
 
+def patiently(start: Callable[[], Any]) -> Any:
+    """Ray gives a raylet half a minute to start, whatever else the machine does."""
+    for attempt in range(10):
+        try:
+            return start()
+        except Exception as error:  # noqa: BLE001: Ray says so itself, with a plain Exception
+            if "timed out during startup" not in str(error) or attempt == 9:
+                raise
+    raise AssertionError
+
+
 class RayCase(unittest.TestCase):
     def setUp(self) -> None:
         if MISSING:
@@ -47,20 +58,13 @@ class RayCase(unittest.TestCase):
         self.folder = folder.name
         # A head that runs no task, and two nodes that do.
         small = {"object_store_memory": 80 << 20, "include_dashboard": False}
-        self.cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
+        self.cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small}))
         self.addCleanup(self.cluster.shutdown)
         self.node_args = {"num_cpus": 2, "object_store_memory": 80 << 20}
         self.nodes = [self.add_node() for _ in range(2)]
 
     def add_node(self) -> Any:
-        """Ray gives a raylet half a minute to start, whatever else the machine does."""
-        for attempt in range(10):
-            try:
-                return self.cluster.add_node(**self.node_args)
-            except Exception as error:  # noqa: BLE001: Ray says so itself, with a plain Exception
-                if "timed out during startup" not in str(error) or attempt == 9:
-                    raise
-        raise AssertionError
+        return patiently(lambda: self.cluster.add_node(**self.node_args))
 
     def steps_of(self, uri: str) -> int:
         try:

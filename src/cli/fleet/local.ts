@@ -56,6 +56,8 @@ export async function runLocalFleet(
         return;
       }
       if (end.code === hopelessStatus || end.isMissing) {
+        if (end.isMissing)
+          events.onLine?.(name, `error[MISSING_PACKAGE]: There is no program ${role.command[0]} here.`);
         status ||= hopelessStatus;
         failed.abort();
         return;

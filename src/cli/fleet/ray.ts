@@ -17,7 +17,7 @@ export async function runRayFleet(
   const driver = {
     name: "ray",
     processes: 1,
-    command: [python, "-m", "batchweave.ray.fleet", spec],
+    command: [python, "-m", "batchweave.cli.ray_fleet", spec],
     cores: 1,
     memoryBytes: 0,
   };
