@@ -11,6 +11,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -32,6 +33,8 @@ _DELAY_S, _DELAY_MAX_S = 1.0, 60.0
 _WELL_S = 60.0
 #: Input or configuration is at fault (docs/errors.md): starting it again would only say so again.
 _HOPELESS = 2
+#: How long a cluster may take to answer.
+_REACH_S = 20.0
 #: Between two tries to be told how many processes there should be: the training log may not be there yet.
 _ADVICE_AGAIN_S = 15.0
 #: How long the fleet waits for room in the cluster; one that scales itself needs minutes.
@@ -179,11 +182,19 @@ def load_role(source: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", f"load-{source}".lower()).strip("-")[:40]
 
 
+def _reach(address: str) -> None:
+    """Ray itself would try for minutes. OSError: no server answers there."""
+    match = re.fullmatch(r"(?:ray://)?\[?([^/]+?)\]?:([0-9]+)", address)
+    if match is not None:
+        socket.create_connection((match[1], int(match[2])), _REACH_S).close()
+
+
 def run_fleet(spec: dict[str, Any]) -> int:
     """Until all processes have ended. Gives the exit status."""
     try:
+        _reach(spec["address"])
         ray.init(address=spec["address"], logging_level="ERROR", ignore_reinit_error=True)
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         raise BatchWeaveError(
             "ENGINE_FAILED", f"There is no Ray cluster at {spec['address']}: {str(error).splitlines()[0]}. Start one with `ray start --head`, or give --address.", {}
         ) from error

@@ -73,6 +73,17 @@ class RayCase(unittest.TestCase):
             return 0
 
 
+class RayAddressTest(unittest.TestCase):
+    @unittest.skipIf(MISSING is not None, MISSING or "")
+    def test_a_cluster_that_does_not_answer_is_one_sentence(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            main = os.path.join(ROOT, "dist", "src", "cli", "main.js")
+            command = ["node", main, "fleet", "up", write_pipeline(folder, ROOT), "--on", "ray", "--address", "127.0.0.1:1"]
+            found = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, timeout=240)
+        self.assertEqual(found.returncode, 2, found.stderr)
+        self.assertIn("error[ENGINE_FAILED]: There is no Ray cluster at 127.0.0.1:1: [Errno 111] Connection refused.", found.stderr)
+
+
 class RaySinkTest(RayCase):
     def drive(self) -> "subprocess.Popen[bytes]":
         command = [sys.executable, os.path.join(HERE, "ray_driver.py"), self.cluster.address, self.folder]
