@@ -364,7 +364,7 @@ for _family in sorted(FIXTURES.glob("*.jsonl")):
 class Families(unittest.TestCase):
     def test_there_are_cases_of_every_family(self) -> None:
         found = sorted(path.name for path in FIXTURES.glob("*.jsonl"))
-        self.assertEqual(found, ["blocks.jsonl", "codecs.jsonl", "heads.jsonl", "hostile.jsonl", "joins.jsonl", "namespaces.jsonl", "projections.jsonl", "stages.jsonl"])
+        self.assertEqual(found, ["blocks.jsonl", "codecs.jsonl", "fields.jsonl", "heads.jsonl", "hostile.jsonl", "joins.jsonl", "namespaces.jsonl", "projections.jsonl", "stages.jsonl"])
 
 
 if __name__ == "__main__":

@@ -56,6 +56,12 @@ class Rule(unittest.TestCase):
         self.assertEqual(self.place({}, (1, 2), spawned=True), (1, 2))
         self.assertEqual(self.place({"RANK": "1", "WORLD_SIZE": "2"}, spawned=True), (1, 2))
         self.assertEqual(self.place(spawned=True, mesh={"dp": 1}, rank=0), (0, 1))
+        # srun starts one process on each node, which starts one for each GPU: all of these have its variables.
+        task = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}
+        self.assertEqual(self.place(task), (1, 2))
+        self.assertIn("all of them would read the same rows", self.refused(task, spawned=True))
+        self.assertIn("nothing says which one this is", self.refused(task, spawned=True, mesh={"dp": 16}))
+        self.assertEqual(self.place(task, (9, 16), spawned=True), (9, 16))
 
 
 class Processes(unittest.TestCase):

@@ -30,13 +30,16 @@ interface ResolvedMesh {
   readonly place: MeshPlace;
 }
 
-/** Where a rank can come from, the surest first, each with the variable that counts the ranks. */
+/**
+ * Where a rank can come from, the surest first, each with the variable that counts the ranks. MPI goes before Slurm, of whose variables mpirun's
+ * processes have those of the one task that started them.
+ */
 const rankSources = [
   ["BATCHWEAVE_RANK", "BATCHWEAVE_WORLD_SIZE"],
   ["RANK", "WORLD_SIZE"],
-  ["SLURM_PROCID", "SLURM_NTASKS"],
   ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
   ["PMI_RANK", "PMI_SIZE"],
+  ["SLURM_PROCID", "SLURM_NTASKS"],
   ["JOB_COMPLETION_INDEX", undefined],
 ] as const;
 
@@ -48,6 +51,7 @@ const rankSources = [
 export function resolveMesh(options: MeshOptions, environment: JobEnvironment): ResolvedMesh {
   const given: GivenMesh = { ...sizesFrom(environment), ...present(options.mesh ?? {}) };
   const found = options.rank === undefined ? launchedRank(environment) : undefined;
+  if (found?.worldVariable === "SLURM_NTASKS") assertTask(environment);
   const launched = launchedWorld(environment, found?.worldVariable);
   const mesh: Mesh = { ...given, dp: given.dp ?? dpFrom(given, launched) };
   assertMesh(mesh);
@@ -58,7 +62,7 @@ export function resolveMesh(options: MeshOptions, environment: JobEnvironment): 
   const rank = options.rank ?? found?.rank ?? (size === 1 ? 0 : undefined);
   if (rank === undefined) {
     throw mismatch(
-      `The mesh has ${size} ranks (${describeMesh(mesh)}) and nothing says which one this is. Pass rank, or set RANK (BATCHWEAVE_RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK, JOB_COMPLETION_INDEX).`,
+      `The mesh has ${size} ranks (${describeMesh(mesh)}) and nothing says which one this is. Pass rank, or set RANK (BATCHWEAVE_RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID, JOB_COMPLETION_INDEX).`,
       { worldSize: size },
     );
   }
@@ -79,6 +83,16 @@ function sizesFrom(environment: JobEnvironment): GivenMesh {
     ep: integer(environment, "BATCHWEAVE_EP"),
     order: environment["BATCHWEAVE_ORDER"] || undefined,
   });
+}
+
+/** The script of a Slurm job has the number of its tasks, and is none of them: as rank 0 it would read a part, and nobody the rest. */
+function assertTask(environment: JobEnvironment): void {
+  const tasks = integer(environment, "SLURM_NTASKS") ?? 1;
+  if (tasks < 2 || !environment["SLURM_JOB_ID"] || environment["SLURM_STEP_ID"]) return;
+  throw mismatch(
+    `This process is in a Slurm job of ${tasks} tasks, and srun did not start it (there is no SLURM_STEP_ID): it would read the rows of rank 0 only. Start it with srun or torchrun, or give mesh and rank (dp 1 and rank 0 read everything).`,
+    { tasks },
+  );
 }
 
 function launchedRank(environment: JobEnvironment): { rank: number; worldVariable: string | undefined } | undefined {

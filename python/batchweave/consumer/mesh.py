@@ -5,7 +5,7 @@ import json
 import multiprocessing
 import re
 import sys
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple, Sequence, Union
 
 from ..errors import BatchWeaveError, invalid
 
@@ -21,14 +21,20 @@ PRESETS = {
     "tp-cp-ep-pp-dp": "tp-cp-pp-dp",
 }
 
+#: The surest first. MPI goes before Slurm, of whose variables mpirun's processes have those of the one task that started them.
 _RANK_SOURCES = (
     ("BATCHWEAVE_RANK", "BATCHWEAVE_WORLD_SIZE"),
     ("RANK", "WORLD_SIZE"),
-    ("SLURM_PROCID", "SLURM_NTASKS"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
     ("JOB_COMPLETION_INDEX", None),
 )
+#: Of a process that another one started with `multiprocessing`: what it can have set itself. The others are those of the process that started it.
+_OWN_SOURCES = _RANK_SOURCES[:2]
+
+
+_Sources = Sequence[tuple[str, Union[str, None]]]
 
 
 class Place(NamedTuple):
@@ -188,8 +194,9 @@ def resolve_mesh(mesh: Any, rank: int | None, environment: Mapping[str, str], gr
     given = {**_sizes_from(environment), **{k: v for k, v in (mesh or {}).items() if v is not None}}
     # Given both, nothing is taken from the launcher, so nothing has to agree with it.
     explicit = rank is not None and given.get("dp") is not None
-    found = None if explicit else _launched_rank(environment)
-    launched = _launched_world(environment, found.world_variable if found else None)
+    sources = _OWN_SOURCES if spawned else _RANK_SOURCES
+    found = None if explicit else _launched_rank(environment, sources)
+    launched = _launched_world(environment, found.world_variable if found else None, sources)
     if group is not None and not explicit:
         found, launched = _agreed(group, found, launched)
     if rank is not None and found is not None and not explicit and rank != found.rank:
@@ -198,6 +205,8 @@ def resolve_mesh(mesh: Any, rank: int | None, environment: Mapping[str, str], gr
             rank=rank,
             launched=found.rank,
         )
+    if found is not None and found.said_by == "SLURM_PROCID" and rank is None:
+        _assert_task(environment)
     if spawned and not explicit and rank is None and found is None and launched is None and given.get("dp") is None:
         raise mismatch(
             "This process was started by another one (multiprocessing), and nothing says which rank it is: all of them would read the same rows. Call "
@@ -218,7 +227,7 @@ def resolve_mesh(mesh: Any, rank: int | None, environment: Mapping[str, str], gr
     if own is None:
         raise mismatch(
             f"The mesh has {size} ranks ({describe_mesh(full)}) and nothing says which one this is. Pass rank, or set RANK "
-            "(BATCHWEAVE_RANK, SLURM_PROCID, OMPI_COMM_WORLD_RANK, PMI_RANK, JOB_COMPLETION_INDEX), or call init_process_group first.",
+            "(BATCHWEAVE_RANK, OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID, JOB_COMPLETION_INDEX), or call init_process_group first.",
             worldSize=size,
         )
     return place_rank(full, own)
@@ -239,8 +248,19 @@ def _sizes_from(environment: Mapping[str, str]) -> dict[str, Any]:
     return {k: v for k, v in sizes.items() if v is not None}
 
 
-def _launched_rank(environment: Mapping[str, str]) -> _LaunchedRank | None:
-    for variable, world_variable in _RANK_SOURCES:
+def _assert_task(environment: Mapping[str, str]) -> None:
+    """The script of a Slurm job has the number of its tasks, and is none of them: as rank 0 it would read a part, and nobody the rest."""
+    tasks = _integer(environment, "SLURM_NTASKS") or 1
+    if tasks > 1 and environment.get("SLURM_JOB_ID") and not environment.get("SLURM_STEP_ID"):
+        raise mismatch(
+            f"This process is in a Slurm job of {tasks} tasks, and srun did not start it (there is no SLURM_STEP_ID): it would read the rows of rank 0 only. Start it "
+            "with srun or torchrun, or give mesh and rank (dp 1 and rank 0 read everything).",
+            tasks=tasks,
+        )
+
+
+def _launched_rank(environment: Mapping[str, str], sources: _Sources) -> _LaunchedRank | None:
+    for variable, world_variable in sources:
         rank = _integer(environment, variable)
         if rank is not None:
             return _LaunchedRank(rank, world_variable, variable)
@@ -267,8 +287,8 @@ def _agreed(
     return _LaunchedRank(group.rank, None, "torch.distributed"), _LaunchedWorld(group.size, "torch.distributed's world size")
 
 
-def _launched_world(environment: Mapping[str, str], world_variable: str | None) -> _LaunchedWorld | None:
-    for variable in ("BATCHWEAVE_WORLD_SIZE", world_variable, *(v for _, v in _RANK_SOURCES)):
+def _launched_world(environment: Mapping[str, str], world_variable: str | None, sources: _Sources) -> _LaunchedWorld | None:
+    for variable in ("BATCHWEAVE_WORLD_SIZE", world_variable, *(v for _, v in sources)):
         size = _integer(environment, variable) if variable else None
         if size is not None and variable:
             return _LaunchedWorld(size, variable)
