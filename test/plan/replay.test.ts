@@ -71,16 +71,18 @@ const folderOf = (): string => {
 };
 
 describe("a replay", () => {
-  for (const shape of [
-    { order: "lanes", lanes: 3 },
-    { order: "commit", parts: 2 },
+  for (const [name, shape, exchange] of [
+    ["lanes", { order: "lanes", lanes: 3 }, "direct"],
+    ["commit order", { order: "commit", parts: 2 }, "direct"],
+    ["through source logs", { order: "lanes", lanes: 3 }, "log"],
   ] as const) {
-    test(`${shape.order}: the same samples, rows and order, other tokens`, async () => {
+    test(`${name}: the same samples, rows and order, other tokens`, async () => {
       const folder = folderOf();
       const namespace = { uri: `memory:replayed-${count++}`, grid: { rows: 2, chunks: 1 }, ...shape };
-      const first = build(folder, {}, { namespace });
+      const first = build(folder, {}, { namespace, exchange });
       expect(await runPipeline(first, fast)).toMatchObject({ closed: true });
       const again = build(folder, { up: 1 });
+      await replayPipeline(again, { log: namespace.uri, batchesMax: 3, ...fast });
       const result = await replayPipeline(again, { log: namespace.uri, ...fast });
       expect(result).toMatchObject({ closed: true, leftOut: 0, from: 0 });
       expect(result.tokens).toBe(result.recordedTokens);

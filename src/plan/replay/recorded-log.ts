@@ -1,12 +1,13 @@
 /** An earlier log, read for its replay: which samples each batch held, from which part of the sources, and where those stood. */
 import { BatchWeaveError, type Env, type Namespace } from "../../index.js";
+import { sourceLanes } from "../exchange/exchange.js";
 import type { BatchNotes } from "../run/batch-notes.js";
 import { decodeLaneState, isLanePoint, isSourceOf } from "../run/lane-state.js";
 import type { ResolvedPipeline } from "../run/pipeline.js";
 import type { ShardPool } from "../source/shard-pool.js";
 import type { ResolvedSource } from "../source/source.js";
 import type { SourcePosition } from "../source/source-cursor.js";
-import { RecordedWalk } from "./recorded-walk.js";
+import { DealtWalk, PartWalk, type RecordedWalk, type WalkParts } from "./recorded-walk.js";
 import type { RecordedBatch } from "./replay-batch.js";
 
 /** Steps before a part's batch that are searched for the one before it, at most. */
@@ -18,13 +19,21 @@ interface RecordedPart {
   readonly lanes: number;
 }
 
+/** Whether a batch was made through source logs: its lane stood in blocks, and not in shards. */
+export function isDealt(resumePoint: unknown): boolean {
+  const { positions } = (resumePoint ?? {}) as { readonly positions?: readonly unknown[] };
+  return positions?.some((at) => Array.isArray(at) && at.length === 2) === true;
+}
+
 /** Reads batches in the order of the log. */
 export class RecordedLog {
   readonly #ns: Namespace;
   readonly #pipeline: ResolvedPipeline;
-  readonly #parts: { readonly shards: ShardPool; readonly env: Env };
+  readonly #parts: WalkParts;
   readonly #first: number;
   readonly #walks = new Map<string, Map<string, RecordedWalk>>();
+  /** Of logs that were made through source logs: one for all lanes. */
+  readonly #dealt = new Map<string, DealtWalk>();
 
   /** `first`: the first step that is replayed at all. */
   constructor(
@@ -35,7 +44,7 @@ export class RecordedLog {
   ) {
     this.#ns = ns;
     this.#pipeline = pipeline;
-    this.#parts = parts;
+    this.#parts = { ...parts, seed: pipeline.seed };
     this.#first = first;
   }
 
@@ -50,14 +59,19 @@ export class RecordedLog {
       throw this.#refuse(step, "has no lineage: it does not say which samples it holds");
     const part = this.#partOf(step, resumePoint);
     const names = new Set(samples.map(({ source }) => source));
+    const record = { log: this.#ns.uri, step, notes, samples };
+    for (const name of names)
+      if (!this.#pipeline.print.names.includes(name))
+        throw this.#refuse(step, `holds samples of ${name}, which the pipeline does not have`);
+    if (isDealt(resumePoint)) {
+      const dealt = [...names].map((name) => [name, { walk: this.#dealtWalk(step, name), epoch: 0 }] as const);
+      return { ...record, walks: new Map(dealt) };
+    }
     this.#assertSources(step, resumePoint, names);
     const { positions } = decodeLaneState(resumePoint, this.#pipeline.print, { ...part, isFork: true });
     const walks = names.size === 0 ? new Map<string, RecordedWalk>() : await this.#walksOf(step, part, signal);
     return {
-      log: this.#ns.uri,
-      step,
-      notes,
-      samples,
+      ...record,
       walks: new Map(
         [...names].map((name) => {
           const at = positions[this.#pipeline.print.names.indexOf(name)] as SourcePosition | undefined;
@@ -65,6 +79,20 @@ export class RecordedLog {
         }),
       ),
     };
+  }
+
+  #dealtWalk(step: number, name: string): DealtWalk {
+    const held = this.#dealt.get(name);
+    if (held) return held;
+    const source = this.#pipeline.sources.find((one) => one.name === name) as ResolvedSource;
+    if (source.shards.length === 0)
+      throw this.#refuse(
+        step,
+        `holds samples of ${name}, which another program loads: they cannot be prepared again here`,
+      );
+    const walk = new DealtWalk(source, this.#parts, sourceLanes(source));
+    this.#dealt.set(name, walk);
+    return walk;
   }
 
   /** The walks of a part: they begin behind the last batch of it that is not replayed here. */
@@ -79,11 +107,10 @@ export class RecordedLog {
     const before = await this.#pointBefore(step, part, signal);
     const state =
       before === undefined ? undefined : decodeLaneState(before, this.#pipeline.print, { ...part, isFork: true });
-    const { sources, seed } = this.#pipeline;
     const walks = new Map(
-      sources.map((source: ResolvedSource, i) => [
+      this.#pipeline.sources.map((source, i) => [
         source.name,
-        new RecordedWalk(source, this.#parts, { seed, ...part }, state?.positions[i] as SourcePosition | undefined),
+        new PartWalk(source, this.#parts, part, state?.positions[i] as SourcePosition | undefined),
       ]),
     );
     this.#walks.set(key, walks);
@@ -108,23 +135,13 @@ export class RecordedLog {
 
   #partOf(step: number, point: unknown): RecordedPart {
     if (!isLanePoint(point)) throw this.#refuse(step, "was not written by a pipeline");
-    const { lane, positions } = point as {
-      readonly lane: readonly [number, number];
-      readonly positions: readonly unknown[];
-    };
-    if (positions.some((at) => Array.isArray(at) && at.length === 2))
-      throw this.#refuse(
-        step,
-        'was made through source logs, whose samples are prepared already. Replay a log of exchange: "direct"',
-      );
+    const { lane } = point as { readonly lane: readonly [number, number] };
     return { lane: lane[0], lanes: lane[1] };
   }
 
   #assertSources(step: number, point: unknown, names: ReadonlySet<string>): void {
     const { print } = this.#pipeline;
     for (const name of names) {
-      if (!print.names.includes(name))
-        throw this.#refuse(step, `holds samples of ${name}, which the pipeline does not have`);
       if (!isSourceOf(point, print, name))
         throw this.#refuse(
           step,

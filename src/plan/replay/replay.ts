@@ -16,7 +16,7 @@ import { OpenPipeline } from "../run/open-pipeline.js";
 import type { Pipeline } from "../run/pipeline.js";
 import type { RunOptions, RunSettings } from "../run/run-pipeline.js";
 import { ShardPool } from "../source/shard-pool.js";
-import { RecordedLog } from "./recorded-log.js";
+import { isDealt, RecordedLog } from "./recorded-log.js";
 import { type ReplayedBatch, replayBatch } from "./replay-batch.js";
 
 /** What is replayed, and where to. */
@@ -146,6 +146,7 @@ async function firstStep(
 ): Promise<number> {
   if (trim === 0) return 0;
   const { resumePoint } = await recorded.inspect(trim, { signal });
+  if (isDealt(resumePoint)) return trim;
   const { lane } = (resumePoint ?? {}) as { readonly lane?: readonly number[] };
   return trim + (lane?.[1] ?? 1);
 }
