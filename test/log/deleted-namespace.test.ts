@@ -5,9 +5,12 @@
  */
 import { describe, expect, test } from "vitest";
 import { systemEnv } from "../../src/env/index.js";
-import { encodeNamespace, lifeFolder, namespaceKey } from "../../src/format/index.js";
+import { decodeNamespace, encodeNamespace, lifeFolder, namespaceKey } from "../../src/format/index.js";
 import { createNamespace, deleteNamespace, listNamespaces, type Namespace, openNamespace } from "../../src/index.js";
+import { Log } from "../../src/log/index.js";
+import { Presence } from "../../src/log/presence.js";
 import { MemoryStore, withPrefix } from "../../src/store/index.js";
+import { AutoEnv } from "../lifecycle/auto-env.js";
 import { HookedStore } from "../lifecycle/hooked-store.js";
 import { keysOf, SmallWorld, Writer } from "../lifecycle/small-world.js";
 
@@ -283,6 +286,24 @@ describe("a deletion", () => {
 });
 
 describe("a log of the first version of the format", () => {
+  test("what a stopped process of a deleted life writes late brings no namespace.json back", async () => {
+    const store = new MemoryStore();
+    const ns = await createNamespace(uri, settings, { store });
+    await fill(ns, 2);
+    const folder = `${lifeFolder({ format: 2, uuid: ns.uuid })}/`;
+    const newest = (await keysOf(store, `${folder}manifest/`)).at(-1) as string;
+    const late = (await store.get(newest)) as Uint8Array;
+    const env = new AutoEnv(1);
+    const spec = decodeNamespace((await store.get(namespaceKey)) as Uint8Array, namespaceKey);
+    const log = new Log({ store, env, spec, openOrigin: async () => store });
+    await log.head.jump();
+    await deleteNamespace(uri, { store });
+    await store.put(newest, late);
+    const presence = new Presence(store, env, log.head, spec);
+    await expect(presence.ask()).rejects.toMatchObject({ code: "DELETED" });
+    expect(await store.get(namespaceKey)).toBe(undefined);
+  });
+
   test("is read and written as one, deleted so that its clients stop, and followed by one of the second", async () => {
     const store = new MemoryStore();
     const uuid = systemEnv.uuid();

@@ -3,7 +3,7 @@
  * a batch. Method: a real producer in memory, fed with what people hand over by mistake.
  */
 import { expect, test } from "vitest";
-import { createNamespace } from "../../src/index.js";
+import { createNamespace, MemoryStore } from "../../src/index.js";
 
 function transferred(): Uint8Array {
   const bytes = new Uint8Array(8);
@@ -31,4 +31,25 @@ test("no list, no bytes, and bytes that are gone", async () => {
   await producer.append([[new Uint8Array(1)], [new Uint8Array(2)]]);
   await producer.flush();
   expect(producer.nextSeq).toBe(2);
+});
+
+test("of a batch of several objects the last one alone has what the user attached", async () => {
+  const store = new MemoryStore();
+  const ns = await createNamespace("memory:batch-input", { grid: { rows: 3, chunks: 1 } }, { store });
+  await using producer = await ns.producer({ id: "p", extentBytesMax: 40 });
+  await producer.append(
+    ["a", "b", "c"].map((text) => Buffer.from(text.repeat(30))),
+    { resumePoint: { at: "the-resume-point" } },
+  );
+  await producer.flush();
+  const { objects } = await store.list("", {});
+  const batches = objects.map(({ key }) => key).filter((key) => key.endsWith(".tgb"));
+  expect(batches.length).toBe(3);
+  const texts = await Promise.all(
+    batches.map(async (key) => Buffer.from((await store.get(key)) ?? []).toString("latin1")),
+  );
+  const whose = (text: string): number[] =>
+    texts.flatMap((t, i) => (t.includes(text) ? [Number(/\.(\d+)\.tgb$/.exec(batches[i] ?? "")?.[1])] : []));
+  expect(whose("the-resume-point")).toEqual([2]);
+  expect(whose("aaa").concat(whose("bbb"), whose("ccc"))).toEqual([0, 1, 2]);
 });
