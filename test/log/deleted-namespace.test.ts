@@ -283,9 +283,7 @@ describe("a deletion", () => {
     await producer.close();
     expect(await store.get(namespaceKey)).toEqual(bytes);
   });
-});
 
-describe("a log of the first version of the format", () => {
   test("what a stopped process of a deleted life writes late brings no namespace.json back", async () => {
     const store = new MemoryStore();
     const ns = await createNamespace(uri, settings, { store });
@@ -303,7 +301,9 @@ describe("a log of the first version of the format", () => {
     await expect(presence.ask()).rejects.toMatchObject({ code: "DELETED" });
     expect(await store.get(namespaceKey)).toBe(undefined);
   });
+});
 
+describe("a log of the first version of the format", () => {
   test("is read and written as one, deleted so that its clients stop, and followed by one of the second", async () => {
     const store = new MemoryStore();
     const uuid = systemEnv.uuid();
