@@ -58,7 +58,6 @@ const vitest = (name: string, paths: readonly string[], ...more: string[]): Stag
     "node_modules/.bin/vitest",
     "run",
     "--reporter=dot",
-    "--no-isolate",
     ...["--test-timeout=45000", "--hook-timeout=45000"],
     ...more,
     ...paths,
@@ -86,7 +85,7 @@ export function stagesOf(mutant: Mutant, reaches: readonly Reach[], python: stri
   const tests = split(reaching(reaches, mutant), quickMs).flatMap((group, i) => {
     if (group.length === 0) return [];
     const [name, paths] = [["quick", "slow"][i] as string, group.map(({ path }) => path)];
-    const stage = isPython ? unittest(name, python, paths) : vitest(name, paths, "--bail=1");
+    const stage = isPython ? unittest(name, python, paths) : vitest(name, paths, "--bail=1", "--no-isolate");
     return [{ ...stage, usualMs: group.reduce((sum, { ms }) => sum + ms, 0) }];
   });
   // What a test does in other processes nobody counts: such a test catches nothing here.
