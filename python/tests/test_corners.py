@@ -18,7 +18,7 @@ from unittest import mock
 from batchweave import BatchWeaveError, open_namespace
 from batchweave.consumer.consumer import start_position
 from batchweave.consumer.epochs import EpochOrder
-from batchweave.consumer.mesh import place_from_device_mesh, resolve_mesh
+from batchweave.consumer.mesh import Group, place_from_device_mesh, resolve_mesh
 from batchweave.consumer.projection import IterationPlan, Projection
 from batchweave.consumer.reader import Slice
 from batchweave.consumer.share import Share, share_of
@@ -97,14 +97,14 @@ class Meshes(unittest.TestCase):
         self.assertIn("Leave rank out", code_of(self, lambda: resolve_mesh(mesh, 28, {})))
 
     def test_torchs_process_group_counts_before_launchers_and_must_not_be_contradicted(self) -> None:
-        self.assertEqual(resolve_mesh(None, None, {}, (2, 4))[:4], (2, 4, 4, 2))
-        self.assertEqual(resolve_mesh({"tp": 2}, None, {"RANK": "2", "WORLD_SIZE": "4"}, (2, 4))[:4], (2, 4, 2, 1))
+        self.assertEqual(resolve_mesh(None, None, {}, Group(2, 4))[:4], (2, 4, 4, 2))
+        self.assertEqual(resolve_mesh({"tp": 2}, None, {"RANK": "2", "WORLD_SIZE": "4"}, Group(2, 4))[:4], (2, 4, 2, 1))
         # srun starts torchrun: its own numbers are of launchers, not of ranks.
-        self.assertEqual(resolve_mesh(None, None, {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (2, 4)).rank, 2)
+        self.assertEqual(resolve_mesh(None, None, {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, Group(2, 4)).rank, 2)
         for environment in ({"RANK": "1"}, {"BATCHWEAVE_RANK": "3"}, {"WORLD_SIZE": "8"}, {"BATCHWEAVE_WORLD_SIZE": "2"}):
-            self.assertIn("One of them is wrong", code_of(self, lambda: resolve_mesh(None, None, environment, (2, 4))), environment)
+            self.assertIn("One of them is wrong", code_of(self, lambda: resolve_mesh(None, None, environment, Group(2, 4))), environment)
         # What is given whole counts, whatever torch says.
-        self.assertEqual(resolve_mesh({"dp": 2}, 1, {}, (2, 4))[:2], (1, 2))
+        self.assertEqual(resolve_mesh({"dp": 2}, 1, {}, Group(2, 4))[:2], (1, 2))
 
 
 class Shares(unittest.TestCase):
