@@ -9,10 +9,12 @@ import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { builtPage, chromiumPath, repositoryRoot, startChromium } from "../harness/chromium.js";
-import { makeWorld } from "../harness/dashboard-world.js";
+import { goOn, makeWorld } from "../harness/dashboard-world.js";
 import { inScratchFolder } from "../harness/scratch-folder.js";
 
 const views = ["overview", "log", "fleet", "sources", "storage", "family", "step"];
+/** The pipeline goes on to here, under the eyes of the first picture. */
+const stepsMax = 60;
 const into = join(repositoryRoot, ".cache/screenshots");
 
 /** The command itself, as its users start it. */
@@ -30,6 +32,7 @@ async function takePictures(folder: string, chromium: string): Promise<void> {
   builtPage(repositoryRoot);
   const { child, url } = await startDashboard(root);
   const browser = await startChromium(chromium);
+  let steps = 40;
   try {
     for (const colorScheme of ["light", "dark"] as const) {
       for (const width of [1280, 390]) {
@@ -40,8 +43,12 @@ async function takePictures(folder: string, chromium: string): Promise<void> {
           const query = `?ns=${encodeURIComponent(`${root}/train`)}`;
           await tab.goto(`${url.split("#")[0]}#/${view === "overview" ? "" : view + query}`);
           await tab.waitForSelector(view === "overview" ? "table" : ".card");
-          // Charts need some looks.
-          await tab.waitForTimeout(view === "log" ? 5_000 : 800);
+          // Charts need some looks, and something to show.
+          for (let i = 0; view === "log" && i < 5; i++) {
+            if (steps < stepsMax) await goOn(root, (steps += 4));
+            await tab.waitForTimeout(1_200);
+          }
+          await tab.waitForTimeout(800);
           const path = join(into, `${view}-${colorScheme}-${width}.png`);
           await tab.screenshot({ path, fullPage: true });
           console.log(path);

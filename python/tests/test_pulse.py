@@ -2,15 +2,20 @@
 Method: consumers and pulses over a store in memory that fails on request."""
 from __future__ import annotations
 
+import tempfile
 import time
 import unittest
+from pathlib import Path
 from typing import Any
 
+from batchweave import create_namespace
 from batchweave.errors import BatchWeaveError
 from batchweave.format.pulse import PULSE_BYTES_MAX, PulseName, encode_pulse, parse_pulse_key
 from batchweave.format.stored_json import open_json
 from batchweave.consumer.consumer import Consumer
 from batchweave.consumer.mesh import resolve_mesh
+from batchweave.load import Source, stream
+from batchweave.load.loader import Loader
 from batchweave.namespace import Namespace
 from batchweave.pulse.pulse import Pulse
 from memory_store import MemoryStore
@@ -66,6 +71,23 @@ class PulseTest(unittest.TestCase):
                 time.sleep(0.01)
             self.assertIn("pulse/producer/p-", pulses(world.store)[0])
         self.assertEqual(pulses(world.store), [])
+
+    def test_a_loader_is_seen_beside_its_training_log_and_leaves_nothing(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            create_namespace(f"file://{folder}/log", rows=1)
+            seen: list[str] = []
+
+            def look(n: int) -> Any:
+                until = time.monotonic() + 30
+                while not seen and time.monotonic() < until:
+                    seen.extend(str(path) for path in Path(folder).glob("log/life/*/pulse/loader/*-*"))
+                    time.sleep(0.01)
+                return {"tokens": [n]}
+
+            source = Source("looked", stream(lambda: range(3)), transforms=[look], lanes=1)
+            Loader(source, f"file://{folder}/log.sources", workers=0, pulse=True).run()
+            self.assertTrue(seen)
+            self.assertEqual(list(Path(folder).glob("log/life/*/pulse/loader/*")), [])
 
     def test_a_rank_is_seen_while_it_reads_and_leaves_nothing(self) -> None:
         world = World()

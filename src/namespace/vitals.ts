@@ -88,7 +88,12 @@ export class VitalsReader {
       const time = times.get(version);
       return time === undefined ? undefined : Math.max(0, atMs - time);
     };
-    const announced = [...batches.values()].flat();
+    const announced = new Map<string, Set<number>>();
+    for (const { producer, seq } of [...batches.values()].flat()) {
+      const known = announced.get(producer);
+      if (known) known.add(seq);
+      else announced.set(producer, new Set([seq]));
+    }
     this.#paces = new Map(info.producers.map(({ id, seq }) => [id, paceOf(this.#paces.get(id), seq, atMs)]));
     return {
       info,
@@ -99,7 +104,7 @@ export class VitalsReader {
       producers: info.producers.map(({ id, epoch, seq, version }) => {
         const state = manifest.producers.get(id);
         const pace = this.#paces.get(id);
-        const pending = new Set(announced.filter((one) => one.producer === id && one.seq >= seq).map((one) => one.seq));
+        const pending = [...(announced.get(id) ?? [])].filter((one) => one >= seq);
         return {
           id,
           epoch,
@@ -107,7 +112,7 @@ export class VitalsReader {
           // Clocks of others may be wrong.
           commitAgeMs: pace?.everyMs === undefined ? ageOf(version) : atMs - pace.atMs,
           paceMs: pace?.everyMs,
-          pending: pending.size,
+          pending: pending.length,
           hasLeft: info.closed || (state !== undefined && hasLeft(state)),
         };
       }),
