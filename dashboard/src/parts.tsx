@@ -28,7 +28,7 @@ export function Fact(props: {
   return (
     <div class={`fact ${props.tone ?? ""}`} title={props.hint}>
       <span class="label">{props.label}</span>
-      <span class={props.value.length > 16 ? "value long" : "value"}>{props.value}</span>
+      <span class={props.value.length > 13 ? "value long" : "value"}>{props.value}</span>
     </div>
   );
 }
