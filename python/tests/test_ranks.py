@@ -175,6 +175,14 @@ if __name__ == "__main__":
         dataset = StreamingDataset(self.uri, {"dp": 1}, 0, decode="torch", pulse=False)
         with self.assertRaisesRegex(BatchWeaveError, "batch_size=None"):
             next(iter(DataLoader(dataset)))
+
+        def collator(samples: Any) -> Any:
+            return samples
+
+        self.assertEqual(len(next(iter(DataLoader(dataset, batch_size=2, collate_fn=collator)))), 2, "somebody's own: meant")
+        collator.__module__ = "transformers.data.data_collator"
+        with self.assertRaisesRegex(BatchWeaveError, "get_train_dataloader"):
+            next(iter(DataLoader(dataset, batch_size=2, collate_fn=collator)))
         with self.assertRaisesRegex(BatchWeaveError, "rows_per_rank"):
             StreamingDataLoader(dataset, batch_size=4)
 

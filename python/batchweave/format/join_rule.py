@@ -46,8 +46,8 @@ _IMAGE_FIELDS = ("pixel_values", "image_bytes", "image_grid", "image_rank", "ima
 def cannot(name: str, why: str) -> BatchWeaveError:
     """INVALID_ARGUMENT: a field that cannot be joined."""
     return invalid(
-        f"The parts of {name} cannot be joined: {why}. Take its slices from share.data, leave it out of `fields`, or write its "
-        "rule with the slices."
+        f"The parts of {name} cannot be joined: {why}. share.per_row({name!r}) keeps rows apart, share.data slices; or write it with a rule: writer(pad={{{name!r}: 0}}) "
+        "extends rows to the longest, and joins says along which axes."
     )
 
 

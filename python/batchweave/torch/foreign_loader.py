@@ -27,14 +27,19 @@ def check_loader() -> None:
                 "Accelerate's prepare() wrapped a plain DataLoader around this dataset, and divides or dispatches what is divided already: the rows of all ranks "
                 "but one would be lost. Use StreamingDataLoader(dataset): prepare() leaves it as it is."
             )
-        if isinstance(owner, DataLoader) and owner.batch_size is not None and owner.collate_fn is default_collate:
+        if isinstance(owner, DataLoader) and owner.batch_size is not None and (owner.collate_fn is default_collate or _is_trainers(owner.collate_fn)):
             raise invalid(
                 f"A share is a batch already, and this DataLoader would make batches of {owner.batch_size} of them. Use StreamingDataLoader(dataset), or "
-                "DataLoader(dataset, batch_size=None)."
+                "DataLoader(dataset, batch_size=None). With transformers' Trainer, have get_train_dataloader return the StreamingDataLoader (docs/guide/python.md, Frameworks)."
             )
         if frame.f_back is None:
             return
         frame = frame.f_back
+
+
+def _is_trainers(collate: Any) -> bool:
+    """Whether transformers' Trainer made this loader of a dataset it was given: nobody wrote the collator for shares."""
+    return (getattr(collate, "__module__", None) or type(collate).__module__).startswith("transformers.")
 
 
 def _processes(owner: Any) -> int:
