@@ -3,6 +3,7 @@ keeps what the checkpoints need. Method: tiny models on files, the real framewor
 """
 from __future__ import annotations
 
+import csv
 import importlib.util
 import logging
 import os
@@ -62,9 +63,11 @@ class Lightning(Run):
         if has("lightning"):
             import lightning.pytorch as pl
             from lightning.pytorch.callbacks import ModelCheckpoint
+            from lightning.pytorch.loggers import CSVLogger
         else:
             import pytorch_lightning as pl
             from pytorch_lightning.callbacks import ModelCheckpoint
+            from pytorch_lightning.loggers import CSVLogger
         logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 
         class Model(pl.LightningModule):  # type: ignore[misc,name-defined]
@@ -81,8 +84,8 @@ class Lightning(Run):
 
         saver = ModelCheckpoint(dirpath=f"{self.folder}/ckpt", every_n_train_steps=2, save_top_k=-1, filename="{step}")
         trainer = pl.Trainer(
-            max_steps=steps, callbacks=[saver, lightning_callback(loader, keep_last=2)], logger=False, accelerator="cpu",
-            enable_progress_bar=False, enable_model_summary=False, default_root_dir=self.folder,
+            max_steps=steps, callbacks=[saver, lightning_callback(loader, keep_last=2)], accelerator="cpu", log_every_n_steps=1,
+            logger=CSVLogger(self.folder, name="told", version=0), enable_progress_bar=False, enable_model_summary=False, default_root_dir=self.folder,
         )
         trainer.fit(Model(), loader, ckpt_path=resume)
         return saver.best_model_path or saver.last_model_path or str(sorted(Path(self.folder, "ckpt").glob("*.ckpt"))[-1])
@@ -94,6 +97,8 @@ class Lightning(Run):
                 first = self.loader(workers)
                 self.fit(first, 5, None, seen)
                 self.assertEqual(seen, self.expected(0, 5))
+                told = list(csv.DictReader(Path(self.folder, "told/version_0/metrics.csv").read_text().splitlines()))
+                self.assertEqual((len(told), float(told[-1]["data/requests"]) > 0), (5, True), told)
                 held = first.dataset.list_checkpoints()
                 self.assertEqual([(c.id, c.row) for c in held], [("step-4", 16), ("step-2", 8)])
                 path = str(Path(self.folder, "ckpt", "step=4.ckpt"))

@@ -31,7 +31,7 @@ class Share(Generic[T]):
 
     __slots__ = (
         "iteration", "slices", "rows", "value", "_namespace", "_row", "_next_row", "_data", "_joins", "_batch", "_decode", "_where",
-        "_nbytes", "_order", "_padding", "_model", "_valid",
+        "_nbytes", "_order", "_padding", "_model", "_valid", "told",
     )
 
     def __init__(
@@ -67,6 +67,8 @@ class Share(Generic[T]):
         #: Of a share without rows: a row that says what its fields are like.
         self._model = model
         self._valid: list[bool] | None = None
+        #: In a worker of a DataLoader: which one, and what it has read so far.
+        self.told: tuple[int, dict[str, Any]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # From a worker process of a DataLoader to the trainer: views of larger buffers become bytes of their own; what was

@@ -65,7 +65,9 @@ def transformers_callback(source: StreamingDataset[Any] | StreamingDataLoader[An
 
 
 def lightning_callback(source: StreamingDataset[Any] | StreamingDataLoader[Any], keep_last: int | None = None) -> Any:
-    """A lightning Callback: the state travels in Lightning's own checkpoint, and is registered when the next batch shows that it was written."""
+    """A lightning Callback: the state travels in Lightning's own checkpoint, and is registered when the next batch shows that it was written. `stats()` goes to
+    the trainer's loggers, as often as it logs.
+    """
     try:
         from lightning.pytorch import Callback
     except ImportError:
@@ -86,9 +88,12 @@ def lightning_callback(source: StreamingDataset[Any] | StreamingDataLoader[Any],
         def on_train_batch_start(self, *_: Any) -> None:
             self._register()
 
-        def on_train_batch_end(self, *_: Any) -> None:
+        def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             # Before ModelCheckpoint's, which Lightning always calls last.
             _dataset_of(source).acknowledge()
+            if trainer.global_step % trainer.log_every_n_steps == 0:
+                for logger in trainer.loggers:
+                    log_stats(logger, source, trainer.global_step)
 
         def on_train_end(self, *_: Any) -> None:
             self._register()
@@ -106,7 +111,7 @@ def lightning_callback(source: StreamingDataset[Any] | StreamingDataLoader[Any],
 
 def log_stats(target: Any, source: StreamingDataset[Any] | StreamingDataLoader[Any], step: int, prefix: str = "data") -> dict[str, Any]:
     """Puts `stats()` beside the loss: into a TensorBoard SummaryWriter, a W&B run (or the module), or a Lightning logger. Gives what it put."""
-    figures = {f"{prefix}/{name}": value for name, value in _dataset_of(source).stats().items()}
+    figures = {f"{prefix}/{name}": value for name, value in source.stats().items()}
     if hasattr(target, "add_scalar"):
         for name, value in figures.items():
             target.add_scalar(name, value, step)

@@ -159,6 +159,8 @@ class StreamingDataset(_Base[T]):
         self._namespace: Namespace | None = None
         self._namespace_pid = self._consumer_pid = 0
         self._consumer: Any = None
+        #: What consumers read that this dataset no longer has.
+        self._figures: dict[str, Any] = {"read_bytes": 0, "requests": 0, "hedged": 0, "waited_s": 0.0}
         self._state: dict[str, Any] | None = None
         self._opened_at: int | None = None
         #: A pass is an epoch, or all of `epochs`. Whether one has come to its end, which it was, and where the loop stood.
@@ -371,6 +373,7 @@ class StreamingDataset(_Base[T]):
                 "training loop. Use StreamingDataLoader, which goes on where the loop stopped, or load_state_dict first."
             )
         self._worker_passes += 1
+        self._figures = dict.fromkeys(self._figures, 0)  # those of the process that started this one are not its own
         position = own or self._state or self._begin()
         start = {name: value for name, value in position.items() if name not in ("worker", "workers", "fresh")}
         fresh = own is None or own.get("fresh", False)
@@ -381,6 +384,7 @@ class StreamingDataset(_Base[T]):
             for share in self._consumer:
                 self._worker_state = share.next
                 self._shared[_YIELDED] = pass_id
+                share.told = (worker, self.stats())
                 yield share if self._is_in_loader or self._transform is None else share.value
             if worker == 0 and not self._is_in_loader:
                 # Else the loader says it. One worker does, and only what was left.
@@ -424,6 +428,7 @@ class StreamingDataset(_Base[T]):
 
     def _end_consumer(self) -> None:
         if self._consumer is not None:
+            self._figures = self.stats()
             self._consumer.close()
             self._consumer = None
 
@@ -432,14 +437,11 @@ class StreamingDataset(_Base[T]):
         self._end_consumer()
 
     def stats(self) -> dict[str, Any]:
-        """What this process read: bytes, requests, second (hedged) reads, and seconds that the loop waited for data."""
+        """What this process read, in all epochs: bytes, requests, second (hedged) reads, and seconds that the loop waited for data."""
         reader = getattr(self._consumer, "reader", None)
-        return {
-            "read_bytes": reader.stats.bytes if reader else 0,
-            "requests": reader.stats.requests if reader else 0,
-            "hedged": reader.hedged_reads if reader else 0,
-            "waited_s": self._consumer.waited if self._consumer else 0.0,
-        }
+        now = (reader.stats.bytes, reader.stats.requests, reader.hedged_reads) if reader else (0, 0, 0)
+        waited = self._consumer.waited if self._consumer else 0.0
+        return {name: before + more for (name, before), more in zip(self._figures.items(), (*now, waited))}
 
     @property
     def leftover_rows(self) -> int | None:

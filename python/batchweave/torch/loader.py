@@ -1,6 +1,7 @@
 """StreamingDataLoader: torch's DataLoader around a StreamingDataset, which knows what the training loop got."""
 from __future__ import annotations
 
+import time
 from typing import Any, Callable, Generic, Iterator, Mapping, TypeVar, overload
 
 from ..errors import BatchWeaveError, invalid
@@ -47,6 +48,8 @@ class StreamingDataLoader(Generic[T]):
         self.dataset = dataset
         dataset._is_in_loader = True
         self._num_workers = num_workers
+        self._figures = dict(dataset._figures)
+        self._waited = 0.0
         self._tag = _Tag(collate_fn)
         if num_workers > 0 and not dataset.uri.startswith("file:"):
             # A forked child inherits the client's dead threads; a fresh process makes its own.
@@ -68,13 +71,28 @@ class StreamingDataLoader(Generic[T]):
             dataset, batch_size=None, num_workers=self._num_workers, collate_fn=self._tag, **self._settings
         )
         count = 0
-        for cursor, value in loader:
+        told: dict[int, dict[str, Any]] = {}
+        before, batches = self._figures, iter(loader)
+        while True:
+            begun = time.monotonic()
+            try:
+                cursor, value, of_worker = next(batches)
+            except StopIteration:
+                break
             if isinstance(cursor, BatchWeaveError):
                 raise cursor
+            if of_worker is not None:
+                told[of_worker[0]] = of_worker[1]
+                self._waited += time.monotonic() - begun
+                self._figures = {name: n + sum(each[name] for each in told.values()) for name, n in before.items()}
             dataset._hand_out(cursor)
             count += 1
             yield value
         dataset._end_pass(count)
+
+    def stats(self) -> dict[str, Any]:
+        """What the dataset's `stats()` says; with workers, the sum of theirs as of the batches that the loop got, and how long the loop waited for these."""
+        return self.dataset.stats() if self._num_workers == 0 else {**self._figures, "waited_s": self._waited}
 
     def __len__(self) -> int:
         """Iterations of one pass, on this mesh."""
@@ -93,14 +111,14 @@ class StreamingDataLoader(Generic[T]):
 
 
 class _Tag:
-    """Puts the cursor beside what the loop gets."""
+    """Puts the cursor beside what the loop gets, and what the worker has read."""
 
     def __init__(self, collate: Callable[[Any], Any] | None) -> None:
         self._collate = collate
 
-    def __call__(self, share: Any) -> tuple[Any, Any]:
+    def __call__(self, share: Any) -> tuple[Any, Any, Any]:
         if isinstance(share, BatchWeaveError):
-            return share, None
+            return share, None, None
         if self._collate:
-            return share.next, self._collate(share)
-        return share.next, share if share.value is None else share.value
+            return share.next, self._collate(share), share.told
+        return share.next, share if share.value is None else share.value, share.told
