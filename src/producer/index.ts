@@ -7,4 +7,6 @@
  * nothing that was uploaded is ever deleted or overwritten here.
  */
 export type { BatchSlices } from "./batch-input.js";
-export { type AppendOptions, Producer, type ProducerObserver, type ProducerSettings, type Ticket } from "./producer.js";
+export { type AppendOptions, Producer, type Ticket } from "./producer.js";
+export type { ProducerObserver } from "./producer-observer.js";
+export type { ProducerSettings } from "./producer-settings.js";

@@ -4,34 +4,12 @@ import { setMaxListeners } from "node:events";
 import type { Opening, Outbox, Publisher } from "../cadence/index.js";
 import { onAbort } from "../env/index.js";
 import { BatchWeaveError } from "../errors.js";
-import {
-  type Descriptor,
-  encodeLineage,
-  type LineageSample,
-  type Manifest,
-  type SliceEncoding,
-  sliceBytesMax,
-} from "../format/index.js";
+import { type Descriptor, encodeLineage, type LineageSample, type Manifest } from "../format/index.js";
 import { type Holder, holds, type Log, seqInLog } from "../log/index.js";
 import { assertBatch, type BatchSlices, checkResumePoint, flattenSlices } from "./batch-input.js";
+import type { ProducerObserver } from "./producer-observer.js";
+import { type ProducerLimits, type ProducerSettings, producerLimits } from "./producer-settings.js";
 import { Upload } from "./upload.js";
-
-/** Settings of a producer; all bounded, all JSON-safe. */
-export interface ProducerSettings {
-  /**
-   * Bytes accepted and not yet committed at most; `append` waits beyond. Default 256 MiB: a quarter of a second at 1 GB/s, about what it takes on a
-   * busy disk until a batch is committed. A producer that writes as fast wants more.
-   */
-  readonly bufferedBytesMax?: number | undefined;
-  /** Batches accepted and not yet committed at most. Default 1,024. */
-  readonly bufferedBatchesMax?: number | undefined;
-  /** Uploads at a time. Default 8. */
-  readonly uploadsInFlightMax?: number | undefined;
-  /** Larger batches are split into several objects. Default 512 MiB. */
-  readonly extentBytesMax?: number | undefined;
-  /** How slices are stored. Default "none". */
-  readonly encoding?: SliceEncoding | undefined;
-}
 
 /** What goes with a batch. */
 export interface AppendOptions {
@@ -54,15 +32,6 @@ export interface Ticket {
    * the batch soon after its commit is expected, which costs two or three requests; one whose tickets are not awaited looks at leisure.
    */
   readonly committed: Promise<{ readonly seq: number; readonly version: number }>;
-}
-
-/** Told what a producer does. */
-export interface ProducerObserver {
-  onAccept?(batch: { seq: number; bytes: number }): void;
-  onUpload?(batch: { seq: number; bytes: number; durationMs: number; attempt: number }): void;
-  onCommit?(batch: { seq: number; bytes: number; latencyMs: number; version: number }): void;
-  /** It was closed, or has failed. */
-  onEnd?(): void;
 }
 
 interface Entry {
@@ -105,7 +74,7 @@ export class Producer implements AsyncDisposable {
   readonly #publisher: Publisher;
   readonly #observer: ProducerObserver;
   readonly #gate: Gate | undefined;
-  readonly #settings: { readonly [K in keyof ProducerSettings]-?: NonNullable<ProducerSettings[K]> };
+  readonly #settings: ProducerLimits;
   readonly #outbox: Outbox;
   readonly #entries = new Map<number, Entry>();
   readonly #stop = new AbortController();
@@ -137,13 +106,7 @@ export class Producer implements AsyncDisposable {
     setMaxListeners(0, this.#stop.signal);
     this.#observer = parts.observer ?? {};
     this.#gate = parts.gate;
-    this.#settings = {
-      bufferedBytesMax: settings.bufferedBytesMax ?? 268_435_456,
-      bufferedBatchesMax: settings.bufferedBatchesMax ?? 1_024,
-      uploadsInFlightMax: settings.uploadsInFlightMax ?? 8,
-      extentBytesMax: Math.min(settings.extentBytesMax ?? 536_870_912, sliceBytesMax),
-      encoding: settings.encoding ?? "none",
-    };
+    this.#settings = producerLimits(settings);
     this.#outbox = this.#makeOutbox();
     this.#running = this.#publisher.run(this.#outbox, this.#stop.signal).catch((error) => this.#fail(error));
   }
