@@ -49,6 +49,6 @@ function handoverText(event: Handover): string | undefined {
   const which = laneName(event);
   if (kind === "taken-over") return `${which}: its holder stood still while it was wanted; taken over`;
   if (kind === "lost") return `${which}: another process took it over`;
-  if (kind === "broken") return `${which}: a failure that may pass; it is tried again`;
+  if (kind === "broken") return `${which}: a failure that may pass, so it is tried again: ${event.reason}`;
   return undefined;
 }

@@ -186,6 +186,11 @@ export class Producer implements AsyncDisposable {
     }
   }
 
+  /** Why it has failed, and takes no more: what `append`, `flush` and `close` throw from then on. Undefined: it goes on. */
+  get failure(): unknown {
+    return this.#failure?.error;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     // A failure that append, flush or close already threw must not hide the user's own exception.
     if (this.#failure?.reported) this.#closed = true;

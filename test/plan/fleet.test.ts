@@ -5,7 +5,7 @@
  */
 import { expect, test } from "vitest";
 import { type ProcessContext, type SimProcess, Simulation } from "../../sim/index.js";
-import { withPrefix } from "../../src/index.js";
+import { BatchWeaveError, MemoryStore, type ObjectStore, systemEnv, withPrefix } from "../../src/index.js";
 import {
   FleetHints,
   type Handover,
@@ -92,6 +92,25 @@ test("one process takes all lanes, fills what ended lanes leave open, and closes
   fleet.start("a");
   await fleet.finish();
   expect(fleet.outcomes.get("a")).toMatchObject({ isOver: true, batches: 15, handovers: { taken: 4, lost: 0 } });
+});
+
+test("an upload that fails after a lane's last batch ends the process with its reason, and nobody waits for ever", async () => {
+  const memory = new MemoryStore();
+  const put: ObjectStore["put"] = async (key, body, options) => {
+    if (key.includes("batch/")) throw new BatchWeaveError("STORE_FULL", "the disk is full");
+    await memory.put(key, body, options);
+  };
+  const store: ObjectStore = {
+    uri: memory.uri,
+    create: memory.create.bind(memory),
+    put,
+    get: memory.get.bind(memory),
+    getRange: memory.getRange.bind(memory),
+    list: memory.list.bind(memory),
+    delete: memory.delete.bind(memory),
+  };
+  const log = await toyLog(systemEnv, store, { name: "web", counts: [1, 1], workMs: 1 });
+  await expect(holdLanes(systemEnv, [log])).rejects.toThrow("the disk is full");
 });
 
 test("two processes that start together share, and never rob each other", async () => {

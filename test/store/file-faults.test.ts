@@ -293,6 +293,7 @@ describe("create when a system call fails", () => {
   const before: [string, Partial<Record<Call, Fault>>, string][] = [
     ["open", { open: only("tmp", "EMFILE") }, "STORE_UNAVAILABLE"],
     ["write: disk full", { write: only("tmp", "ENOSPC") }, "STORE_FULL"],
+    ["write: more than ulimit -f allows", { write: only("tmp", "EFBIG") }, "STORE_FULL"],
     ["write: quota", { write: only("tmp", "EDQUOT") }, "STORE_FULL"],
     ["fdatasync", { fdatasync: only("tmp", "EIO") }, "STORE_UNAVAILABLE"],
     ["mkdir", { mkdir: only("a", "EACCES") }, "STORE_DENIED"],

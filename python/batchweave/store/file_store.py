@@ -44,6 +44,7 @@ _ERRORS = {
     errno.ENXIO: ("UNSAFE_STORE", "it is a pipe or a socket, not a file", "let nothing but BatchWeave write below the root, and remove it"),
     errno.ENOSPC: ("STORE_FULL", "the disk is full", "free space (or inodes) on that file system, then try again"),
     errno.EDQUOT: ("STORE_FULL", "the disk quota is used up", "raise the quota or free space, then try again"),
+    errno.EFBIG: ("STORE_FULL", "the file would be larger than this process may write", "raise `ulimit -f`, then try again"),
     errno.EACCES: (
         "STORE_DENIED",
         "permission denied",

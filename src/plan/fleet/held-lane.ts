@@ -127,6 +127,7 @@ export class HeldLane {
     try {
       if (this.#parts.ready) await this.#append(this.#parts.ready, false);
       while (!this.#isReleased) {
+        this.#assertProducer();
         if (this.#isEnded) await this.#fill();
         else if (this.#isAhead) await this.#woken();
         else if (!(await this.#work())) this.#isEnded = true;
@@ -138,6 +139,12 @@ export class HeldLane {
     } finally {
       await writer.close().catch(() => {});
     }
+  }
+
+  /** A lane that has nothing to append hears of a failed upload from nowhere else. */
+  #assertProducer(): void {
+    const { failure } = this.#parts.producer;
+    if (failure !== undefined) throw failure;
   }
 
   /** What cannot come into the log soon, because its lane is ahead of one that is missing, is made again by the process that goes on. */

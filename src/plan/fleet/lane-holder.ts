@@ -57,6 +57,8 @@ export interface Handover {
   readonly log: LaneLog;
   readonly lane: number;
   readonly epoch: number;
+  /** Why it is broken. */
+  readonly reason?: string | undefined;
 }
 
 /** What a process did for its logs. */
@@ -382,7 +384,8 @@ class LaneHolder {
       this.#stop.abort(fate.error);
     }
     const told = kind[fate.kind];
-    if (told) this.#tell({ kind: told, log, lane, epoch });
+    const reason = fate.kind === "broken" ? fate.error.message : undefined;
+    if (told) this.#tell({ kind: told, log, lane, epoch, reason });
   }
 
   #onBatch(log: LaneLog, lane: number, batch: LaneBatch, isFiller: boolean): void {

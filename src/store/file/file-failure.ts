@@ -25,6 +25,7 @@ const table: Record<string, readonly [code: ErrorCode, what: string, remedy: str
   ENXIO: ["UNSAFE_STORE", ...notAFile],
   ENOSPC: ["STORE_FULL", "the disk is full", "free space (or inodes) on that file system, then try again"],
   EDQUOT: ["STORE_FULL", "the disk quota is used up", "raise the quota or free space, then try again"],
+  EFBIG: ["STORE_FULL", "the file would be larger than this process may write", "raise `ulimit -f`, then try again"],
   EACCES: [
     "STORE_DENIED",
     "permission denied",
