@@ -42,7 +42,7 @@ class Examples(unittest.TestCase):
     def run_example(self, name: str, *args: str) -> str:
         env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "JAX_PLATFORMS": "cpu"}
         command = [sys.executable, str(ROOT / "examples" / name), *args]
-        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=180)
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=900)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr[-3_000:])
         return done.stdout
 
@@ -50,7 +50,7 @@ class Examples(unittest.TestCase):
         snippets = re.findall(r"```python\n(.*?)```", (ROOT / "python/README.md").read_text(), re.DOTALL)
         script = "\n".join(s for s in snippets if "file:///tmp/batchweave-demo" in s).replace("file:///tmp/batchweave-demo", self.uri)
         env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, timeout=60)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, timeout=900)
         expected = [(i, [4 * i, 4 * i + 1]) for i in range(3)] + [(3 + i, [12 + 3 * i]) for i in range(9)] + [(12, [])]
         lines = "".join(f"{i} {[f'row {row}'.encode() for row in rows]}\n" for i, rows in expected)
         self.assertEqual((done.stdout, done.stderr), (lines, ""))

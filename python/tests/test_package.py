@@ -32,7 +32,7 @@ export default definePipeline({
 
 class Package(unittest.TestCase):
     def test_all_parts_have_one_version(self) -> None:
-        done = subprocess.run([sys.executable, str(BUILD), "--check"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([sys.executable, str(BUILD), "--check"], capture_output=True, text=True, timeout=900)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_the_license_is_the_repositorys(self) -> None:
@@ -108,7 +108,7 @@ class Wheels(unittest.TestCase):
             try:
                 assert served.stdout is not None
                 address = served.stdout.readline().strip()
-                with urllib.request.urlopen(address, timeout=60) as answer:
+                with urllib.request.urlopen(address, timeout=900) as answer:
                     self.assertIn(b"page.js", answer.read())
             finally:
                 served.terminate()

@@ -81,7 +81,7 @@ class Processes(unittest.TestCase):
         path.write_text(text)
         env = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
         env |= {"PYTHONPATH": str(ROOT / "python"), "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-        done = subprocess.run([sys.executable, str(path), self.uri, self.folder], env=env, capture_output=True, text=True, timeout=240)
+        done = subprocess.run([sys.executable, str(path), self.uri, self.folder], env=env, capture_output=True, text=True, timeout=900)
         self.assertEqual(done.returncode, 0, done.stdout[-1_000:] + done.stderr[-3_000:])
         return sorted(Path(self.folder, "told").read_text().splitlines())
 

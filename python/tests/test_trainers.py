@@ -59,7 +59,7 @@ class TrainerTest(unittest.TestCase):
         path = os.path.join(cls.folder, "pipeline.mjs")
         with open(path, "w", encoding="ascii") as file:
             file.write(_PIPELINE)
-        run = subprocess.run(["node", MAIN, "run", path], env={**os.environ, "TRAINER_URI": cls.uri}, capture_output=True, text=True, check=False, timeout=120)
+        run = subprocess.run(["node", MAIN, "run", path], env={**os.environ, "TRAINER_URI": cls.uri}, capture_output=True, text=True, check=False, timeout=900)
         assert run.returncode == 0, run.stderr
 
     @classmethod
@@ -87,7 +87,7 @@ class TrainerTest(unittest.TestCase):
                     environment.pop(name)
             command = [sys.executable, os.path.join(ROOT, "examples", "trainers", example), self.uri, out]
             processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
-        answers = [process.communicate(timeout=240)[0].decode()[-2000:] for process in processes]
+        answers = [process.communicate(timeout=900)[0].decode()[-2000:] for process in processes]
         self.assertEqual([process.returncode for process in processes], [0] * ranks, answers)
         seen: list[int] = []
         for rank in range(ranks):

@@ -108,14 +108,14 @@ class Types(unittest.TestCase):
         env = {**os.environ, "MYPYPATH": f"{self.folder / 'stubs'}{os.pathsep}{ROOT / 'python'}"}
         settings = ["--strict", "--follow-imports=silent", "--cache-dir", str(self.folder / "cache"), "--no-error-summary", "--config-file", os.devnull]
         files = ["good.py", "guide.py", "others.py", *self.names]
-        done = subprocess.run([sys.executable, "-m", "mypy", *settings, *files], cwd=self.folder, env=env, capture_output=True, text=True, timeout=300)
+        done = subprocess.run([sys.executable, "-m", "mypy", *settings, *files], cwd=self.folder, env=env, capture_output=True, text=True, timeout=900)
         self.compare({line.partition(":")[0] for line in done.stdout.splitlines() if ": error:" in line}, done.stdout + done.stderr)
 
     @unittest.skipUnless(importlib.util.find_spec("pyright"), "pyright is not installed")
     def test_pyright(self) -> None:
         config = {"include": ["*.py"], "stubPath": "stubs", "extraPaths": [str(ROOT / "python")], "typeCheckingMode": "standard", "reportUnusedExpression": False}
         (self.folder / "pyrightconfig.json").write_text(json.dumps(config))
-        done = subprocess.run([sys.executable, "-m", "pyright", "--outputjson"], cwd=self.folder, capture_output=True, text=True, timeout=300)
+        done = subprocess.run([sys.executable, "-m", "pyright", "--outputjson"], cwd=self.folder, capture_output=True, text=True, timeout=900)
         if not done.stdout.startswith("{"):
             self.skipTest(f"pyright cannot run here: {(done.stdout + done.stderr)[-200:]}")
         found = [d for d in json.loads(done.stdout)["generalDiagnostics"] if d["severity"] == "error"]
