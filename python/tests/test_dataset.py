@@ -71,7 +71,7 @@ class Plain(Files):
         pid = os.fork()
         if pid == 0:  # the threads that read ahead are in the parent only
             try:
-                signal.alarm(20)
+                signal.alarm(300)
                 told = self.code(lambda: next(shares))
                 again = [share.iteration for share in dataset]
                 os.write(writer, json.dumps([told, again]).encode())

@@ -265,7 +265,7 @@ class Producers(Code):
             if pid == 0:
                 status = 1
                 try:
-                    signal.alarm(20)
+                    signal.alarm(300)
                     self.assertCode("INVALID_ARGUMENT", lambda: p.append(slices("child")))
                     self.assertCode("INVALID_ARGUMENT", p.flush)
                     p.close()
