@@ -119,7 +119,10 @@ def build(source: Path, out: Path) -> None:
 
 def check_pure(out: Path) -> None:
     """Refuses a package that has other modules than the repository, or lacks its license or its tests."""
-    files = subprocess.run(["git", "ls-files", "batchweave"], cwd=ROOT / "python", capture_output=True, text=True, check=True).stdout.split()
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "batchweave"]
+    listed = subprocess.run(command, cwd=ROOT / "python", capture_output=True, text=True).stdout.split()
+    # Outside a clone there is nothing to compare with but what is there.
+    files = listed or [str(path.relative_to(ROOT / "python")) for path in (ROOT / "python/batchweave").rglob("*") if "__pycache__" not in path.parts and path.is_file()]
     wanted = {name for name in files if (ROOT / "python" / name).exists()}
     [wheel], [sdist] = out.glob("batchweave-*.whl"), out.glob("batchweave-*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
