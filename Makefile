@@ -25,7 +25,7 @@ test-stores: build
 # (BATCHWEAVE_KUBE_BIN; npm install --no-save --ignore-scripts @kubernetes/client-node@1). What is missing is skipped with its reason. BATCHWEAVE_PYTHON names the interpreter.
 .PHONY: test-engines
 test-engines: build
-	@cd python/tests && PYTHONPATH=..:. $${BATCHWEAVE_PYTHON:-python3} -m unittest -v engines.test_ray engines.test_slurm engines.test_kubernetes
+	@cd python/tests && PYTHONPATH=..:. $${BATCHWEAVE_PYTHON:-python3} -m unittest -v engines.test_lanes engines.test_ray engines.test_slurm engines.test_kubernetes
 
 demo: build
 	@node dist/src/cli/main.js demo $(ARGS)

@@ -239,8 +239,9 @@ export function planFleet(costs: FleetCosts, needs: SizeNeeds): FleetPlan {
   const constructors = constructorsOf(costs, heaviest, stepSeconds, threads);
   const owns = sources.flatMap(({ own }) => (own ? [own] : []));
   const cores = loaders.cores + constructors.cores + sum(owns.map((own) => own.processes * own.threads));
+  const shared = loaders.lanesMax > 0 ? loaders.processes : 0;
   const memoryBytes =
-    loaders.processes * loaders.memoryBytes +
+    shared * loaders.memoryBytes +
     constructors.processes * constructors.memoryBytes +
     sum(owns.map((own) => own.processes * own.memoryBytes));
   assertMemory(memoryBytes, loaders, needs);

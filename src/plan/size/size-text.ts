@@ -46,7 +46,11 @@ export function describeFleet(plan: FleetPlan): string {
     "clusters by cost",
     ...clusters,
     `for a step every ${seconds(stepSeconds)}:`,
-    `  loaders        ${many(loaders.processes, "process")} of ${many(loaders.threads, "thread")}, ${bytes(loaders.memoryBytes)} each; ${many(loaders.lanesMax, "lane")} of ${many(loaders.sourcesMax, "source")} each at most`,
+    ...(loaders.lanesMax > 0
+      ? [
+          `  loaders        ${many(loaders.processes, "process")} of ${many(loaders.threads, "thread")}, ${bytes(loaders.memoryBytes)} each; ${many(loaders.lanesMax, "lane")} of ${many(loaders.sourcesMax, "source")} each at most`,
+        ]
+      : []),
     ...sources.flatMap(([name, { own }]) =>
       own && own.processes > 0
         ? [
