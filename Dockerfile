@@ -20,7 +20,7 @@ RUN npm install --prefix / --omit=dev /tmp/batchweave.tgz ${NODE_PACKAGES} && rm
 COPY python /opt/python
 # Add what your transforms need: --build-arg PYTHON_PACKAGES="transformers pillow".
 ARG PYTHON_PACKAGES=""
-RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-cache-dir "/opt/python[cloud]" numpy ${PYTHON_PACKAGES}
+RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install --no-cache-dir "/opt/python[cloud,metrics]" numpy ${PYTHON_PACKAGES}
 ENV PATH=/opt/venv/bin:/node_modules/.bin:$PATH
 RUN groupadd --gid 10001 batchweave && useradd --uid 10001 --gid 10001 --create-home batchweave
 USER 10001:10001

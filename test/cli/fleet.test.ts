@@ -187,7 +187,7 @@ test("manifests say what each role runs, with the pipeline's files, and no proce
     data: object;
     spec: {
       parallelism: number;
-      template: { spec: { securityContext: object; containers: { command: string[] }[] } };
+      template: { spec: { securityContext: object; containers: { command: string[]; livenessProbe: object }[] } };
     };
   }[];
   expect(manifests.map(({ kind, metadata }) => `${kind} ${metadata.name}`)).toEqual([
@@ -201,6 +201,11 @@ test("manifests say what each role runs, with the pipeline's files, and no proce
   expect(manifests[2]?.spec.parallelism).toBe(8);
   expect(manifests[2]?.spec.template.spec.securityContext).toMatchObject({ runAsNonRoot: true });
   expect(manifests[3]?.spec.template.spec.containers[0]?.command).toContain("/pipeline/numbers.py:numbers");
+  for (const { spec } of manifests.slice(2)) {
+    const [container] = spec.template.spec.containers;
+    expect(container?.command.slice(-2)).toEqual(["--metrics", "9464"]);
+    expect(JSON.stringify(container?.livenessProbe)).toContain("http://127.0.0.1:9464/metrics");
+  }
   const plan = join(folder, "plan.json");
   writeFileSync(plan, JSON.stringify(somePlan));
   expect(batchweave(...on, "--image", "x", "--autoscale").stderr).toMatch(/--autoscale needs --plan FILE/);

@@ -120,7 +120,7 @@ function job(role: Role, metadata: Metadata, account: string, settings: Kubernet
 function pod(role: Role, account: string, settings: KubernetesSettings, labels: Metadata["labels"]): object {
   const isMounted = settings.files !== undefined;
   const isPython = role.command.includes("-m");
-  const hasMetrics = !isPython && !isScaler(role);
+  const hasMetrics = !isScaler(role);
   return {
     serviceAccountName: isScaler(role) ? `${account}-${scalerRole}` : account,
     automountServiceAccountToken: isScaler(role),
@@ -154,7 +154,7 @@ function pod(role: Role, account: string, settings: KubernetesSettings, labels: 
           limits: { memory: quantity(role.memoryBytes) },
         },
         securityContext: { allowPrivilegeEscalation: false, capabilities: { drop: ["ALL"] } },
-        ...(hasMetrics ? probes() : {}),
+        ...(hasMetrics ? probes(isPython) : {}),
         ...(isMounted ? { volumeMounts: [{ name: "pipeline", mountPath, readOnly: true }] } : {}),
       },
     ],
@@ -162,10 +162,15 @@ function pod(role: Role, account: string, settings: KubernetesSettings, labels: 
   };
 }
 
-/** Metrics are served on the loopback address only, so the container asks itself. A process whose event loop hangs does not answer. */
-function probes(): object {
-  const ask = `fetch("http://127.0.0.1:${metricsPort}/metrics").then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))`;
-  const exec = { command: ["node", "-e", ask] };
+/** Metrics are served on the loopback address only, so the container asks itself. A process that hangs does not answer. */
+function probes(isPython: boolean): object {
+  const place = `http://127.0.0.1:${metricsPort}/metrics`;
+  const ask = `fetch("${place}").then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))`;
+  const exec = {
+    command: isPython
+      ? ["python3", "-c", `import urllib.request; urllib.request.urlopen("${place}", timeout=5)`]
+      : ["node", "-e", ask],
+  };
   return {
     startupProbe: { exec, periodSeconds: 5, timeoutSeconds: 5, failureThreshold: 60 },
     livenessProbe: { exec, periodSeconds: 30, timeoutSeconds: 10, failureThreshold: 4 },
