@@ -46,7 +46,7 @@ function rewrite(path: string, change: (fields: Record<string, unknown>) => obje
 /** Ends a command that would not end, so that a failure is told as one. */
 async function ended(args: readonly string[], env: Record<string, string> = {}): Promise<Ended> {
   const running = start(args, env);
-  const timer = setTimeout(() => running.child.kill("SIGKILL"), 120_000);
+  const timer = setTimeout(() => running.child.kill("SIGKILL"), 240_000);
   try {
     return await running.ended;
   } finally {
@@ -128,17 +128,13 @@ function pipe(path: string): void {
 }
 
 describe("a folder that somebody prepared", () => {
-  test.each(folders)(
-    "%s",
-    async (name, prepare, code, says) => {
-      const prepared = await victim(name.replace(/[^a-z0-9]/gi, "-"));
-      prepare(prepared);
-      const found = await ended(["preview", prepared.uri, "--step", "1"]);
-      expect([found.status, found.stderr]).toEqual([2, expect.stringContaining(`error[${code}]`)]);
-      expect(found.stderr).toMatch(says);
-    },
-    40_000,
-  );
+  test.each(folders)("%s", async (name, prepare, code, says) => {
+    const prepared = await victim(name.replace(/[^a-z0-9]/gi, "-"));
+    prepare(prepared);
+    const found = await ended(["preview", prepared.uri, "--step", "1"]);
+    expect([found.status, found.stderr]).toEqual([2, expect.stringContaining(`error[${code}]`)]);
+    expect(found.stderr).toMatch(says);
+  });
 
   test("a namespace inside another's folders", async () => {
     const { uri } = await victim("outer");
@@ -169,17 +165,13 @@ describe("a terminal's escapes are never printed raw", () => {
       ["info", "--json"],
       (v: Prepared) => rewrite(v.namespaceJson, () => ({ order: { kind: trick } })),
     ],
-  ] as const)(
-    "%s",
-    async (name, [command, ...more], prepare) => {
-      const prepared = await victim(name.replace(/[^a-z0-9]/gi, "-"));
-      prepare(prepared);
-      const { stdout, stderr } = await ended([command, prepared.uri, ...more]);
-      expect(stdout + stderr).toContain("owned");
-      expect(raw.test(stdout + stderr)).toBe(false);
-    },
-    40_000,
-  );
+  ] as const)("%s", async (name, [command, ...more], prepare) => {
+    const prepared = await victim(name.replace(/[^a-z0-9]/gi, "-"));
+    prepare(prepared);
+    const { stdout, stderr } = await ended([command, prepared.uri, ...more]);
+    expect(stdout + stderr).toContain("owned");
+    expect(raw.test(stdout + stderr)).toBe(false);
+  });
 
   test("in the name of a sample, by inspect and find", async () => {
     const { uri } = await victim("samples");
@@ -205,20 +197,16 @@ describe("a key in a URI is never repeated", () => {
     "ftp://AKIAEXAMPLE:wJalrXUtnFEMI@host/x",
     "//AKIAEXAMPLE:wJalrXUtnFEMI@bucket/x",
     "file://AKIAEXAMPLE:wJalrXUtnFEMI@host/x",
-  ])(
-    "%s",
-    async (uri) => {
-      for (const args of [
-        ["info", uri],
-        ["info", uri, "--json"],
-      ]) {
-        const { status, stdout, stderr } = await ended(args);
-        expect(status).toBe(2);
-        expect(stdout + stderr).not.toMatch(/wJalr|XUtn|FEMI/);
-      }
-    },
-    40_000,
-  );
+  ])("%s", async (uri) => {
+    for (const args of [
+      ["info", uri],
+      ["info", uri, "--json"],
+    ]) {
+      const { status, stdout, stderr } = await ended(args);
+      expect(status).toBe(2);
+      expect(stdout + stderr).not.toMatch(/wJalr|XUtn|FEMI/);
+    }
+  });
 });
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => void;
@@ -278,17 +266,13 @@ describe("a server that means harm", () => {
       /error\[STORE_UNAVAILABLE\].*HTML page/,
     ],
   ];
-  test.each(answers)(
-    "%s",
-    async (_, handler, says) => {
-      const found = await info(await serve(handler));
-      expect(found.status).not.toBe(0);
-      expect(found.stderr).toMatch(says);
-      for (const value of Object.values(secret)) expect(found.stdout + found.stderr).not.toContain(value);
-      expect(found.stderr).not.toMatch(/Signature=[0-9a-f]{8}/);
-    },
-    60_000,
-  );
+  test.each(answers)("%s", async (_, handler, says) => {
+    const found = await info(await serve(handler));
+    expect(found.status).not.toBe(0);
+    expect(found.stderr).toMatch(says);
+    for (const value of Object.values(secret)) expect(found.stdout + found.stderr).not.toContain(value);
+    expect(found.stderr).not.toMatch(/Signature=[0-9a-f]{8}/);
+  });
 
   test("a 307 to another host gets nothing", async () => {
     const asked: string[] = [];

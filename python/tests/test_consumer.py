@@ -293,7 +293,7 @@ class Reading(unittest.TestCase):
             namespace = small_log_on_files(folder, 100)
             for _ in range(10):
                 limits = {"prefetch_bytes_max": chance.choice((1, 5_000, 10**8)), "prefetch_iterations_max": chance.choice((1, 5, 32))}
-                with namespace.consumer({"dp": 1}, 0, environment={}, wait_timeout=5, finish=finish, **limits) as consumer:
+                with namespace.consumer({"dp": 1}, 0, environment={}, wait_timeout=60, finish=finish, **limits) as consumer:
                     for share in consumer:
                         if chance.random() < 0.1:
                             time.sleep(chance.choice((0.0008, 0.001, 0.0012, 0.003)))
@@ -416,7 +416,7 @@ class Commands(unittest.TestCase):
             for _ in range(12):
                 process.stdout.readline()
             process.send_signal(number)
-            _, remarks = process.communicate(timeout=30)
+            _, remarks = process.communicate(timeout=240)
             self.assertEqual((process.returncode, remarks), (128 + number, ""))
             self.assertEqual(json.loads(Path(file).read_text())["row"], 12)
 

@@ -99,7 +99,7 @@ class HostileFolders(unittest.TestCase):
 
     def command(self, *args: str) -> str:
         env = {**os.environ, "PYTHONPATH": str(Path(batchweave.__file__).parent.parent), "PYTHONIOENCODING": "utf-8"}
-        done = subprocess.run([sys.executable, "-m", "batchweave", *args], capture_output=True, env=env, timeout=30)
+        done = subprocess.run([sys.executable, "-m", "batchweave", *args], capture_output=True, env=env, timeout=240)
         return (done.stdout + done.stderr).decode()
 
     def test_a_terminals_escapes_are_never_printed_raw(self) -> None:

@@ -39,7 +39,7 @@ class Blocks:
         namespace = open_namespace(uri)
         self.info = namespace.info()
         self.tables, self.samples, self.faults, self.digests = [], [], [], []
-        for share in namespace.consumer({"dp": 1}, 0, wait_timeout=5):
+        for share in namespace.consumer({"dp": 1}, 0, wait_timeout=60):
             table_bytes, payload = (piece.bytes for piece in share.slices)
             table = decode_sample_table(table_bytes, len(payload), uri)
             self.tables.append(table)
@@ -226,12 +226,12 @@ class FleetTest(Case):
             self.assertIsNone(first.poll())
             time.sleep(0.1)
         first.send_signal(signal.SIGTERM)
-        _, errors = first.communicate(timeout=10)
+        _, errors = first.communicate(timeout=240)
         self.assertEqual(first.returncode, 128 + signal.SIGTERM, errors.decode())
         _, lanes = open_source_log(self.uri, "plain", None).look(with_leavings=True)
         self.assertTrue(all(lane.is_free for lane in lanes), lanes)
         second = run_loader(self.folder, "plain", LOAD_COUNT="400")
-        second.communicate(timeout=60)
+        second.communicate(timeout=240)
         self.assertEqual(sorted(map(int, Blocks(f"{self.uri}/plain").ids)), list(range(400)))
 
 

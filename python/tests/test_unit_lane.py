@@ -95,7 +95,7 @@ def _ids(uri: str) -> list[str]:
     from batchweave.format.sample_block import decode_sample_table
 
     found = []
-    for share in open_namespace(f"{uri}/web").consumer({"dp": 1}, 0, wait_timeout=5):
+    for share in open_namespace(f"{uri}/web").consumer({"dp": 1}, 0, wait_timeout=60):
         table, payload = (piece.bytes for piece in share.slices)
         found += [entry.id for entry in decode_sample_table(table, len(payload), uri).samples]
     return found

@@ -189,7 +189,7 @@ with namespace.writer("tok", pack=5, eos=0) as writer:
         env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
         uri = self.namespace().uri
         for die_at in (6, 13, 14, 22, 99):
-            done = subprocess.run([sys.executable, "-c", script, uri, str(die_at)], env=env, capture_output=True, text=True, timeout=60)
+            done = subprocess.run([sys.executable, "-c", script, uri, str(die_at)], env=env, capture_output=True, text=True, timeout=240)
             self.assertEqual(done.returncode, -signal.SIGKILL if die_at < 99 else 0, done.stderr)
         stream = [t for i in range(30) for t in [i + 1] * (i % 7) + [0]]
         found = [t for row in self.rows(self.namespace()) for t in row["input_ids"]]
@@ -382,7 +382,7 @@ if __name__ == "__main__":
     optimize(make, list(range(22)), sys.argv[1], chunk_bytes=2_000, num_workers=1)
 """
         Path(self.path("make.py")).write_text(script)
-        done = subprocess.run([sys.executable, self.path("make.py"), self.path("lit")], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, self.path("make.py"), self.path("lit")], capture_output=True, text=True, timeout=240)
         self.assertEqual(done.returncode, 0, done.stderr[-2_000:])
         self.interrupted(lambda writer, stop: writer.from_litdata(self.path("lit"), map=stop), [[i, i] for i in range(22)])
 

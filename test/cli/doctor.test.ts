@@ -92,7 +92,7 @@ test("a source log is judged by its training log: once that is complete, nobody 
   expect(found.findings.find(({ check }) => check === "log")?.what).toMatch(
     /the log of source text; .* is complete, and needs no more of it/,
   );
-}, 60_000);
+});
 
 test("what was meant is said; -h helps everywhere", async () => {
   expect((await run("porduce")).stderr).toMatch(/There is no command "porduce"\. Did you mean produce\?/);

@@ -381,4 +381,4 @@ with SampleWriter("file://${folder}/log.sources", "rows") as writer:
     if (before === undefined) delete process.env["PYTHONPATH"];
     else process.env["PYTHONPATH"] = before;
   }
-}, 120_000);
+});

@@ -87,7 +87,7 @@ async function logOf(log: string): Promise<string[]> {
 }
 
 test(`two producers killed ${kills} times write what one writes undisturbed`, {
-  timeout: 60_000 + 20_000 * kills,
+  timeout: 300_000 + 20_000 * kills,
 }, async (context) => {
   if (!existsSync(cli)) context.skip("dist is not built: npm run build");
   const folder = dataFolder();

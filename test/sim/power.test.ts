@@ -11,7 +11,6 @@ import { Rng } from "../../sim/world/random.js";
 
 test.skipIf(!existsSync("dist/sim/main.js"))(
   "power, two seeds: all that was told is there",
-  { timeout: 120_000 },
   () => {
     const args = ["dist/sim/main.js", "--scenario", "power", "--seeds", "2", "--once", "--workers", "0", "--json"];
     const { stdout, stderr } = spawnSync(process.execPath, args, { encoding: "utf8" });
