@@ -9,15 +9,12 @@ import { expect, test } from "vitest";
 import { SimStore } from "../../sim/store/sim-store.js";
 import { Rng } from "../../sim/world/random.js";
 
-test.skipIf(!existsSync("dist/sim/main.js"))(
-  "power, two seeds: all that was told is there",
-  () => {
-    const args = ["dist/sim/main.js", "--scenario", "power", "--seeds", "2", "--once", "--workers", "0", "--json"];
-    const { stdout, stderr } = spawnSync(process.execPath, args, { encoding: "utf8" });
-    expect(stderr, "npm run sim -- --scenario power").toBe("");
-    expect(JSON.parse(stdout.trim().split("\n").at(-1) ?? "{}")).toMatchObject({ passed: 2, failed: 0 });
-  },
-);
+test.skipIf(!existsSync("dist/sim/main.js"))("power, two seeds: all that was told is there", () => {
+  const args = ["dist/sim/main.js", "--scenario", "power", "--seeds", "2", "--once", "--workers", "0", "--json"];
+  const { stdout, stderr } = spawnSync(process.execPath, args, { encoding: "utf8" });
+  expect(stderr, "npm run sim -- --scenario power").toBe("");
+  expect(JSON.parse(stdout.trim().split("\n").at(-1) ?? "{}")).toMatchObject({ passed: 2, failed: 0 });
+});
 
 test("a cut takes what nobody synced, last changes first, and leaves every synced folder as it is", () => {
   let taken = 0;
