@@ -4,6 +4,7 @@ into a fresh environment and used: the quickstart, every command that the guide 
 """
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import unittest
 import urllib.request
 from pathlib import Path
 
-from test_guide import python_blocks
+from test_guide import CHECKS, FOLDER, GUIDE, python_blocks
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "python/tools/build_wheels.py"
@@ -80,6 +81,18 @@ class Wheels(unittest.TestCase):
             found = self.must(f"{self.folder}/venv/bin/python", "-c", "\n".join(blocks), env=self.alone)
             self.assertEqual(found.splitlines()[0], "0 [b'row 0', b'row 1']")
             self.assertEqual(len(found.splitlines()), 3 + 10)
+
+    @unittest.skipIf(importlib.util.find_spec("torch") is None, "torch is not installed")
+    def test_the_guide_works_line_by_line_with_the_wheel(self) -> None:
+        # torch alone is larger than the patience of whoever waits for a download: that of this interpreter is lent.
+        lent = os.pathsep.join(path for path in sys.path if path.endswith("site-packages"))
+        folder = f"{self.folder}/guide"
+        os.mkdir(folder)
+        where = "import batchweave\nassert batchweave.__file__.startswith('VENV'), batchweave.__file__".replace("VENV", f"{self.folder}/venv")
+        script = "\n".join([where, *python_blocks(GUIDE), CHECKS]).replace(FOLDER, folder)
+        path = f"{self.folder}/venv/lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+        found = self.must(f"{self.folder}/venv/bin/python", "-c", script, env={**self.alone, "PYTHONPATH": f"{path}{os.pathsep}{lent}", "OMP_NUM_THREADS": "1"})
+        self.assertEqual(found, "all is as the guide says\n")
 
     def test_the_whole_command_works_without_node(self) -> None:
         self.assertIsNone(shutil.which("node", path=self.alone["PATH"]), "Node.js is on the path: this shows nothing")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import importlib.util
 import json
 import re
 import shutil
@@ -150,6 +151,8 @@ def main() -> None:
     if args.check:
         print(f"All parts have version {found['package.json']}")
         return
+    if importlib.util.find_spec("build") is None:
+        raise SystemExit(f"{sys.executable} has no package `build`: pip install build, or name another interpreter in BATCHWEAVE_PYTHON.")
     args.out.mkdir(parents=True, exist_ok=True)
     for path in args.out.glob("batchweave*-*"):
         path.unlink()  # of an older version
