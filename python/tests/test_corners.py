@@ -30,6 +30,7 @@ from batchweave.format.lineage import _decode_columns
 from batchweave.format.keys import parse_intent_key
 from batchweave.format.namespace_spec import _decode_ranges
 from batchweave.format.padding import slice_is_padding
+from batchweave.format.producer_state import LastBatch, ProducerState
 from batchweave.format.seal import SEAL_BYTES
 from batchweave.format import stored_json
 from batchweave.format.stored_json import dump_json, seal_json
@@ -211,6 +212,11 @@ class Formats(unittest.TestCase):
             entry = {"dtype": "U8", "shape": [1], "data_offsets": offsets}
             self.assertRaises(BatchWeaveError, lambda: decode_safetensors(plain(entry, 1)))
 
+    def test_the_epoch_that_made_the_last_batch(self) -> None:
+        last = LastBatch(1, 0, 0, 9, 9, 2, "0123456789ab")
+        for found, expected in (None, 0), (last, 2), ((3, "v0u1t2s3r4q5", 0, 77), 4):
+            self.assertEqual(ProducerState(5, "0123456789ab", 3, 1, found).made_by, expected)
+
     def test_half_a_character_is_escaped(self) -> None:
         self.assertEqual(dump_json({"a": "\ud800", "b": 1}), b'{"a":"\\ud800","b":1}')
         self.assertEqual(dump_json({"a": "é"}), '{"a":"é"}'.encode())
@@ -385,8 +391,9 @@ class Producers(unittest.TestCase):
             self.assertFalse(producer._publisher.is_urgent)
             third = threading.Thread(target=lambda: producer.append([b"9"]), daemon=True)
             third.start()
-            while not producer._publisher.is_urgent:
-                threading.Event().wait(0.001)
+            with producer._changed:
+                self.assertTrue(producer._changed.wait(120), "whoever publishes is told")
+            self.assertTrue(producer._publisher.is_urgent)
             self.assertEqual(producer.pending_batches, 2)
             with producer._changed:
                 producer._buffered_bytes -= producer._entries.pop(0).bytes
