@@ -341,9 +341,9 @@ class Readers(unittest.TestCase):
             while len(prefetch._slots) < most:
                 threading.Event().wait(0.001)
             for _ in range(6):
+                threading.Event().wait(0.02)  # in which one more could come
                 with prefetch.changed:
                     self.assertLessEqual(len(prefetch._slots), most)
-                threading.Event().wait(0.002)
                 next(consumer)
 
     def test_a_closed_reader_gives_nothing_and_goes_on_from_its_cursor_elsewhere(self) -> None:
