@@ -14,11 +14,22 @@ export class Stopped extends Error {
   override readonly name = "Stopped";
   /** 128 + the signal's number, as shells do. */
   readonly exit: number;
+  readonly signal: "SIGINT" | "SIGTERM";
 
   constructor(signal: "SIGINT" | "SIGTERM") {
     super(`stopped by ${signal}`);
+    this.signal = signal;
     this.exit = 128 + constants.signals[signal];
   }
+}
+
+/** Node's own end waits for file system calls that are under way, and one on a dead mount never comes back. The signal itself waits for nothing. */
+function endNow({ signal, exit }: Stopped): never {
+  if (process.getActiveResourcesInfo().some((name) => name.startsWith("FSReq"))) {
+    process.removeAllListeners(signal);
+    process.kill(process.pid, signal);
+  }
+  process.exit(exit);
 }
 
 /** Listens for signals while a command runs. */
@@ -35,11 +46,11 @@ export class Stopping {
         process.stderr.write(
           `${stopped.message} before all was finished; the log is whole, and the next process goes on from it\n`,
         );
-      process.exit(stopped.exit);
+      return endNow(stopped);
     };
     this.#onSignal = (signal) => {
       const stopped = new Stopped(signal);
-      if (this.#controller.signal.aborted) process.exit(stopped.exit);
+      if (this.#controller.signal.aborted) endNow(stopped);
       env.sleep(graceMs, this.#disposed.signal).then(
         () => end(stopped),
         () => {},

@@ -157,6 +157,11 @@ export class Namespace {
     return this.#log.spec.grid;
   }
 
+  /** What its creator said of it; undefined: nothing. */
+  get user(): unknown {
+    return this.#log.spec.rest["user"];
+  }
+
   get order(): Order {
     return this.#log.spec.order;
   }

@@ -80,7 +80,12 @@ export interface NamespaceSettings {
   readonly lanes?: number | undefined;
   /** Commit order: into how many parts the sources are divided, with a producer `part-<k>` each. Fixed, like the grid. Default 1, or as an existing one has it. */
   readonly parts?: number | undefined;
+  /** What the creator says of it, stored with it for good: any small JSON. An existing namespace keeps its own. */
+  readonly user?: unknown;
 }
+
+/** JSON of {@link NamespaceSettings.user} at most. */
+const userBytesMax = 65_536;
 
 /** Folders at a place that belong to its namespace. In version 1 of the format objects lie right in them. */
 export const ownPrefixes: readonly string[] = [
@@ -194,6 +199,13 @@ export async function createNamespace(
     );
   }
   assertNamespaceSpec({ grid: settings.grid, order, parts: settings.parts });
+  const userBytes = Buffer.byteLength(JSON.stringify(settings.user ?? null));
+  if (userBytes > userBytesMax)
+    throw new BatchWeaveError(
+      "LIMIT",
+      `What is said of a namespace (user) takes ${userBytes} bytes; ${userBytesMax} are the most.`,
+      { uri },
+    );
   const backend = await openBackend(uri, options);
   const { store, env } = backend;
   const existing = await store.get(namespaceKey, { signal: options.signal, bytesMax: storedJsonBytesMax });
@@ -211,7 +223,7 @@ export async function createNamespace(
       // One part is what every namespace has that does not say.
       ...((settings.parts ?? 1) === 1 ? {} : { parts: settings.parts }),
       created: Math.floor(env.now()),
-      rest: {},
+      rest: settings.user === undefined ? {} : { user: settings.user },
     };
     await settleCreate(store, env, encodeNamespace(spec), options.signal);
   }

@@ -65,8 +65,8 @@ const lines: Record<string, readonly string[] | ((uri: string) => readonly strin
   doctor: [],
 };
 
-/** These ask no store; demo is below. */
-const elsewhere = ["demo", "plan", "completion", "fleet size", "fleet render"];
+/** These ask no store, or an engine first; demo is below. */
+const elsewhere = ["demo", "plan", "completion", "fleet size", "fleet render", "fleet scale"];
 
 /** Numbers that a sizing would have found. */
 function writePlan(): string {

@@ -3,11 +3,12 @@
  * with a file that is no pipeline. Method: the built command on a plain `.mjs` pipeline, as somebody without TypeScript has it, in a folder where
  * Node.js finds no package `batchweave`, as somebody has it who installed the command with pip.
  */
+import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, type TestContext, test } from "vitest";
-import { run } from "../cli/command-line.js";
+import { run, start } from "../cli/command-line.js";
 import { dataFolder, writeJsonl } from "./data-files.js";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
@@ -115,6 +116,15 @@ test("what is wrong is said", async (context) => {
     writeFileSync(changed, text.replace(from, to));
     expect(await batchweave("run", changed)).toMatchObject({ code: 2, stderr: expect.stringContaining(said) });
   }
+  // Success that did nothing is a failure; a pipe would be waited for for ever.
+  writeFileSync(other, "process.exit(0);");
+  expect(await start(["run", other]).ended).toMatchObject({
+    status: 2,
+    stderr: expect.stringContaining("ended the process"),
+  });
+  execFileSync("mkfifo", [join(folder, "web-9.jsonl")]);
+  expect(await batchweave("run", file)).toMatchObject({ code: 2, stderr: expect.stringContaining("and no file") });
+  rmSync(join(folder, "web-9.jsonl"));
   expect(await batchweave("run", file, "--lanes", "2")).toMatchObject({
     code: 2,
     stderr: expect.stringContaining("Lanes go from 0 to 1"),

@@ -172,6 +172,27 @@ test("a log of an earlier version, which dealt single samples, is refused in a s
   }
 });
 
+test("of two pipelines that start together on a new log one is refused, and so is another one on a log that is complete", async () => {
+  const folder = dataFolder();
+  writeJsonl(folder, "web", [60, 90]);
+  const namespace = {
+    uri: `memory:layout-${count++}`,
+    grid: { rows: 2, chunks: 1 },
+    order: "lanes",
+    lanes: 2,
+  } as const;
+  const [one, other] = [512, 256].map((seqLength) => build(folder, { namespace, construct: { seqLength } }));
+  const said = await Promise.all([
+    failure(runPipeline(one as Pipeline, { ...fast, lanes: [0], batchesMax: 3 })),
+    failure(runPipeline(other as Pipeline, { ...fast, lanes: [1], batchesMax: 3 })),
+  ]);
+  expect(said.filter((text) => text === "no failure")).toHaveLength(1);
+  expect(said.join()).toMatch(/was begun by another pipeline.*fork the log.*new namespace/);
+  const [winner, loser] = said[0] === "no failure" ? [one, other] : [other, one];
+  expect(await runPipeline(winner as Pipeline, fast)).toMatchObject({ closed: true });
+  expect(await failure(runPipeline(loser as Pipeline, fast))).toMatch(/was begun by another pipeline/);
+});
+
 test("data that was copied elsewhere is the same data", async () => {
   const [here, there] = [dataFolder(), dataFolder()];
   for (const folder of [here, there]) writeJsonl(folder, "web", [60, 90]);

@@ -53,7 +53,7 @@ def _load(path: str) -> ModuleType:
     except ImportError as error:
         sys.modules.pop(name, None)
         raise BatchWeaveError("MISSING_PACKAGE", f"{path} cannot be loaded: {error}. Install what it imports.", {"path": path}) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         sys.modules.pop(name, None)
         raise invalid(f"{path} cannot be loaded: {type(error).__name__}: {error}. Mend the file.", path=path) from error
     return module

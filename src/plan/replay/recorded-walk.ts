@@ -104,7 +104,9 @@ export class DealtWalk implements RecordedWalk {
       else if (item.raw && !wanted.offer(item.id, item.raw)) this.#keep(item.id, item.raw);
     }
     const samples = wanted.samples();
-    for (const [id, raw] of unfinished(samples, wanted.documents)) this.#keep(id, raw);
+    // Pieces of one document may be in blocks of several lanes, and come in any order.
+    for (const { document, n } of samples)
+      if (n > 1 && !this.#passed.has(document)) this.#keep(document, wanted.documents.get(document) as RawSample);
     return { samples, documents: wanted.documents };
   }
 

@@ -5,7 +5,7 @@
  */
 import { BatchWeaveError, type Namespace, type Producer, type ProducerOptions } from "../../index.js";
 import { type LaneParts, LanePlanner, type LaneStart } from "./lane-planner.js";
-import { decodeLaneState, isLanePoint } from "./lane-state.js";
+import { decodeLaneState, isLanePoint, isPrintOf, pipelineMark } from "./lane-state.js";
 import type { PipelineNamespace } from "./pipeline.js";
 
 /** Steps that are searched for where lanes stood when a fork was made, at most. */
@@ -69,6 +69,7 @@ export async function openLanes(
   signal: AbortSignal | undefined,
 ): Promise<RunningLane[]> {
   await assertNeighbours(ns, parts, layout, signal);
+  assertCreator(ns, parts.pipeline);
   const inherited = await inheritedPoints(ns, layout, signal);
   const opened = await Promise.allSettled(
     layout.held.map(async (lane): Promise<RunningLane> => {
@@ -153,6 +154,21 @@ export async function inheritedPoints(
     "RECLAIMED",
     `Where ${[...wanted].join(", ")} stood when ${ns.uri} was forked cannot be found in the steps it shares (from ${bottom} on). Fork again with --producers inherit.`,
     { lanes: [...wanted], from: bottom },
+  );
+}
+
+/**
+ * Refuses a log that another pipeline created, also while nothing is in it: that one may be writing its first batches. Of a log that is complete only the
+ * rules are compared: its shards may be gone.
+ */
+export function assertCreator(ns: Namespace, { print }: LaneParts["pipeline"], isComplete = false): void {
+  const { pipeline: mark } = (ns.user ?? {}) as Partial<ReturnType<typeof pipelineMark>>;
+  const { sources } = pipelineMark(print).pipeline;
+  if (mark === undefined || isPrintOf(isComplete ? { ...mark, sources } : mark, print)) return;
+  throw new BatchWeaveError(
+    "INVALID_ARGUMENT",
+    `${ns.uri} was begun by another pipeline, or by this one before it was changed (grid, lanes, batch, construction, mixture or sources). Continue with it as it was, fork the log (batchweave fork) and continue there, or write to a new namespace; one that holds nothing can be deleted (batchweave delete).`,
+    { uri: ns.uri },
   );
 }
 

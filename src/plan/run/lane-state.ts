@@ -126,6 +126,11 @@ export function isPrintOf(value: unknown, print: PipelinePrint): boolean {
   );
 }
 
+/** What a pipeline says of itself in the namespace that it creates: one create decides which of two that start together writes the log. */
+export function pipelineMark(print: PipelinePrint): { readonly pipeline: Pick<LanePoint, "pipeline" | "sources"> } {
+  return { pipeline: { pipeline: print.shape, sources: printText(print.sources) } };
+}
+
 /** Whether a source is in order what it was for the pipeline that wrote a resume point. */
 export function isSourceOf(value: unknown, print: PipelinePrint, source: string): boolean {
   const { sources } = value as Partial<LanePoint>;

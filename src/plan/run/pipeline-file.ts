@@ -24,6 +24,14 @@ async function importFile(path: string): Promise<Record<string, unknown>> {
     throw new BatchWeaveError("INVALID_ARGUMENT", `There is no file ${path}. Name the file of a pipeline.`, { path });
   if (!path.startsWith("file:") && statSync(path).isDirectory())
     throw new BatchWeaveError("INVALID_ARGUMENT", `${path} is a folder. Name the file of a pipeline in it.`, { path });
+  // Success that did nothing would be taken for work that is done.
+  const onExit = (): void => {
+    process.exitCode = 2;
+    process.stderr.write(
+      `error[INVALID_ARGUMENT]: ${path} ended the process while it was loaded. Mend the file and run again.\n`,
+    );
+  };
+  process.once("exit", onExit);
   try {
     return await importModule(path.startsWith("file:") ? path : pathToFileURL(resolve(path)).href);
   } catch (error) {
@@ -31,5 +39,7 @@ async function importFile(path: string): Promise<Record<string, unknown>> {
     const reason = (error instanceof Error ? error.message : String(error)).replace(/\.$/, "");
     const message = `${path} could not be loaded: ${reason}. Mend the file and run again.`;
     throw new BatchWeaveError("INVALID_ARGUMENT", message, { path }, error);
+  } finally {
+    process.off("exit", onExit);
   }
 }

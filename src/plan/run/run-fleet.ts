@@ -31,8 +31,9 @@ import type { SourceFigures } from "../load/source-figures.js";
 import { sourceMetrics } from "../load/source-metrics.js";
 import { isExternal } from "../source/external-source.js";
 import type { ResolvedSource, Source } from "../source/source.js";
-import { assertNeighbours } from "./lane-layout.js";
+import { assertCreator, assertNeighbours } from "./lane-layout.js";
 import type { OpenSupply, PlannedBatch } from "./lane-planner.js";
+import { pipelineMark } from "./lane-state.js";
 import { OpenPipeline } from "./open-pipeline.js";
 import type { Pipeline } from "./pipeline.js";
 import type { RunOptions, RunResult } from "./run-pipeline.js";
@@ -266,7 +267,8 @@ export async function runConstructors(
   const { lanes } = open.resolved;
   const { grid } = pipeline.spec.namespace;
   const opened = optionsAt(withStore(pipeline.spec, options), training);
-  const ns = await createNamespace(training, { grid, order: "lanes", lanes }, opened);
+  const user = pipelineMark(open.resolved.print);
+  const ns = await createNamespace(training, { grid, order: "lanes", lanes, user }, opened);
   using _sources = sourceMetrics(ns.metrics.with({ namespace: ns.uri, role: "constructor" }), () => open.figures);
   options.onOpen?.({ ns, figures: () => open.figures });
   const report = open.report();
@@ -292,6 +294,7 @@ export async function runConstructors(
   kept.catch(() => {});
   try {
     await assertNeighbours(ns, open.parts, { isLanes: true, count: lanes, held: [] }, options.signal);
+    assertCreator(ns, open.resolved);
     const outcome = found.closed
       ? undefined
       : await holdLanes(env, [trainingLanes(ns, open.parts, steps)], {

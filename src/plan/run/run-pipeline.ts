@@ -12,8 +12,9 @@ import type { Fault } from "../load/fault.js";
 import type { SourceFigures } from "../load/source-figures.js";
 import { sourceMetrics } from "../load/source-metrics.js";
 import { LaneEnds, onlyLost } from "./lane-ends.js";
-import { layoutOf, openLanes, type RunningLane } from "./lane-layout.js";
+import { assertCreator, layoutOf, openLanes, type RunningLane } from "./lane-layout.js";
 import type { PlannedBatch } from "./lane-planner.js";
+import { pipelineMark } from "./lane-state.js";
 import { OpenPipeline } from "./open-pipeline.js";
 import type { Pipeline } from "./pipeline.js";
 import { runExchange } from "./run-fleet.js";
@@ -92,7 +93,8 @@ export async function runPipeline(
   const shape = layout.isLanes
     ? ({ grid, order: "lanes", lanes: layout.count } as const)
     : ({ grid, parts: layout.count } as const);
-  const ns = await createNamespace(settings.uri ?? target.uri, shape, options);
+  const user = pipelineMark(open.resolved.print);
+  const ns = await createNamespace(settings.uri ?? target.uri, { ...shape, user }, options);
   using _sources = sourceMetrics(ns.metrics.with({ namespace: ns.uri, role: "loader" }), () => open.figures);
   options.onOpen?.({ ns, figures: () => open.figures });
   const report = open.report();
@@ -105,8 +107,10 @@ export async function runPipeline(
   });
   const found = await ns.info({ signal: options.signal });
   // Complete: nothing to open, since opening is a commit too.
-  if (found.closed && (found.steps.end >= steps || steps === Number.POSITIVE_INFINITY))
+  if (found.closed && (found.steps.end >= steps || steps === Number.POSITIVE_INFINITY)) {
+    assertCreator(ns, open.resolved, true);
     return result(true, found.steps.end);
+  }
   const lanes = await openLanes(ns, open.parts, layout, settings.producer, options.signal);
   const ends = new LaneEnds(
     { ns, layout, steps, producing: settings.producer },

@@ -4,7 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { stat } from "node:fs/promises";
-import { openStore, withRetry } from "../../index.js";
+import { BatchWeaveError, openStore, withRetry } from "../../index.js";
 import { localPath, openShardBytes, type ShardAccess, splitObjectUri } from "./shard-bytes.js";
 import type { ShardFormat } from "./shard-reader.js";
 
@@ -53,11 +53,17 @@ async function inGroups<T, R>(items: readonly T[], one: (item: T) => Promise<R>)
 
 async function sizeOf(uri: string, { env, storeSettings }: ShardAccess): Promise<number> {
   const path = localPath(uri);
-  if (path !== undefined)
-    return await stat(path).then(
-      ({ size }) => size,
-      () => missingSize,
-    );
+  if (path !== undefined) {
+    const found = await stat(path).catch(() => undefined);
+    // A pipe would be waited for for ever.
+    if (found && !found.isFile())
+      throw new BatchWeaveError(
+        "INVALID_ARGUMENT",
+        `${path} is a shard of the pipeline and no file (a folder, a pipe or a device). Remove it, or write a pattern that does not match it.`,
+        { path },
+      );
+    return found?.size ?? missingSize;
+  }
   const { folder, key } = splitObjectUri(uri);
   const store = withRetry(await openStore(folder, storeSettings, env), env);
   const [found] = (await store.list(key, { limit: 1 })).objects;
