@@ -54,6 +54,9 @@ export interface Asked<T> {
   readonly failedSinceMs: number | undefined;
 }
 
+/** Between two attempts at a view that failed. */
+const failedMs = 2_000;
+
 const nothing = { data: undefined, error: undefined, failedSinceMs: undefined };
 
 /** Asks for a view, and again every `everyMs` while the tab is looked at. `undefined`: not now. */
@@ -68,6 +71,7 @@ export function useView<T>(path: string | undefined, everyMs = 0): Asked<T> {
     const ended = new AbortController();
     const loop = async (): Promise<void> => {
       for (;;) {
+        let againMs = everyMs;
         try {
           const data = await ask<T>(path, ended.signal);
           setAsked({ data, error: undefined, failedSinceMs: undefined });
@@ -75,9 +79,11 @@ export function useView<T>(path: string | undefined, everyMs = 0): Asked<T> {
           if (ended.signal.aborted) return;
           const failed = error instanceof ApiError ? error : new ApiError("INTERNAL", String(error));
           setAsked((before) => ({ ...before, error: failed, failedSinceMs: before.failedSinceMs ?? Date.now() }));
+          // What was asked for once is asked for until it is there, unless it never will be.
+          if (failed.code !== "INVALID_ARGUMENT") againMs = Math.max(everyMs, failedMs);
         }
-        if (everyMs === 0) return;
-        do await sleep(everyMs, ended.signal);
+        if (againMs === 0) return;
+        do await sleep(againMs, ended.signal);
         while (document.hidden && !ended.signal.aborted);
         if (ended.signal.aborted) return;
       }
