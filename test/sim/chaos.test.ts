@@ -8,7 +8,7 @@ import { runSeed, runSeedTwice } from "../../sim/scenarios/seed-run.js";
 import { callFaults } from "../../sim/world/faults.js";
 
 const chaos = scenarios.get("chaos") as Scenario;
-const seeds = [1, 2, 3, 4];
+const seeds = [1, 3];
 
 test.each(seeds)("chaos, seed %i: passes, and the same to the event when run again", async (seed) => {
   const result = await runSeedTwice(chaos, seed);
