@@ -22,6 +22,8 @@ const processesMax = 3;
 interface Process {
   readonly role: Role;
   readonly worker: Worker;
+  /** It was told to leave. */
+  isLeaving: boolean;
 }
 
 /** Rehearses a fleet and prints what came of it. Gives the exit status. */
@@ -141,6 +143,7 @@ class FleetRehearsal {
       await one.worker.kill();
     } else if (chance < 0.6 && one && own.length > 1) {
       counts.removed++;
+      one.isLeaving = true;
       one.worker.stop();
       this.#processes.delete(one);
       this.#others.add(one.worker);
@@ -188,11 +191,12 @@ class FleetRehearsal {
   #start(role: Role): void {
     const steps = this.#steps === undefined || role === "load" ? [] : ["--steps", String(this.#steps)];
     const args = [role, this.#path, "--namespace", this.#uri, ...steps, "--durability", "process-crash", "--json"];
-    const process: Process = { role, worker: new Worker(role, args, () => {}) };
+    const process: Process = { role, worker: new Worker(role, args, () => {}), isLeaving: false };
     this.#processes.add(process);
     void process.worker.ended.then(({ code, signal }) => {
       this.#processes.delete(process);
-      if (code !== 0 && signal !== "SIGKILL") this.#failure ??= failureOf(process.worker, code ?? signal);
+      const hasLeft = process.isLeaving && (code === 143 || signal === "SIGTERM");
+      if (code !== 0 && signal !== "SIGKILL" && !hasLeft) this.#failure ??= failureOf(process.worker, code ?? signal);
     });
   }
 
