@@ -235,26 +235,31 @@ async function measureDear(report: Report, scratch: string, seconds: number): Pr
   }
 }
 
+/** Two endless sources for a fleet whose loaders die: small blocks, and little ahead, so that a loader that is gone is missed at once. */
+function mortalShape(folder: string, uri: string): FleetShape {
+  return {
+    ...plain,
+    epochs: 0,
+    threads: 2,
+    folder,
+    uri,
+    sources: { "web-": 4, "code-": 4 },
+    lanes: 2,
+    sourceLanes: 2,
+    exchange: "log",
+    samples: 16,
+    blockSamples: 8,
+    aheadBlocks: 8,
+  };
+}
+
 async function measureFailover(report: Report, scratch: string, rounds: number): Promise<void> {
   const folder = join(scratch, "failover");
   mkdirSync(folder);
   for (const name of ["web-", "code-"]) writeLines(folder, name, 4, 400);
   for (const hasShadow of [false, true]) {
     const uri = pathToFileURL(join(scratch, `failover-${hasShadow}`)).href;
-    const shape: FleetShape = {
-      ...plain,
-      epochs: 0,
-      threads: 2,
-      folder,
-      uri,
-      sources: { "web-": 4, "code-": 4 },
-      lanes: 2,
-      sourceLanes: 2,
-      exchange: "log",
-      samples: 16,
-      blockSamples: 8,
-      aheadBlocks: 8,
-    };
+    const shape = mortalShape(folder, uri);
     let holder = new FleetProcess(shape, "load");
     const stop = new AbortController();
     let lastMs = performance.now();
@@ -311,22 +316,9 @@ async function measureKills(report: Report, scratch: string, seconds: number): P
   let calm = 0;
   for (const kind of ["nobody is killed", "another takes over", "another shadows"] as const) {
     const uri = pathToFileURL(join(scratch, `kills-${kind.replaceAll(" ", "-")}`)).href;
-    const shape: FleetShape = {
-      ...plain,
-      epochs: 0,
-      threads: 2,
-      folder,
-      uri,
-      sources: { "web-": 4, "code-": 4 },
-      lanes: 2,
-      sourceLanes: 2,
-      exchange: "log",
-      samples: 16,
-      blockSamples: 8,
-      aheadBlocks: 8,
-    };
-    const [first, second] = ["load", kind === "another shadows" ? "shadow" : "load"];
-    let holder = new FleetProcess(shape, first as string);
+    const shape = mortalShape(folder, uri);
+    const second = kind === "another shadows" ? "shadow" : "load";
+    let holder = new FleetProcess(shape, "load");
     const stop = new AbortController();
     let batches = 0;
     const built = runConstructors(
@@ -339,7 +331,7 @@ async function measureKills(report: Report, scratch: string, seconds: number): P
       },
     );
     while (holder.blocks < 20) await sleep(100);
-    let next = new FleetProcess(shape, second as string);
+    let next = new FleetProcess(shape, second);
     await sleep(5_000);
     const begun = performance.now();
     batches = 0;
@@ -349,7 +341,7 @@ async function measureKills(report: Report, scratch: string, seconds: number): P
       if (kind === "nobody is killed" || performance.now() - begun < 15_000 + 30_000 * kills) continue;
       kills++;
       await holder.kill();
-      [holder, next] = [next, new FleetProcess(shape, second as string)];
+      [holder, next] = [next, new FleetProcess(shape, second)];
     }
     const rate = (1_000 * batches) / (performance.now() - begun);
     stop.abort();

@@ -1,11 +1,11 @@
-/** Tells people that batches wait for a lane of somebody else: a process that only makes more of them looks as if all were well. */
+/** Tells people that batches wait for a lane of another process: a process that only makes more of them looks as if all were well. */
 import { type Env, isBatchWeaveError, type Namespace } from "../index.js";
 import { counted, formatMs, type Terminal } from "./terminal.js";
 
 const lookMs = 500;
 /** Batches are on their way for a moment; for longer, one looks. */
 const stuckMsMin = 2_000;
-/** A lane's batches come into the log up to so many rounds ahead: whoever has as many on their way waits for somebody. */
+/** A lane's batches come into the log up to so many rounds ahead: a process with as many on their way waits for another. */
 const pendingMax = 64;
 /** Between two looks at the log, at first and at most. */
 const gapMsMin = 2_000;

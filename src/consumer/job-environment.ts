@@ -85,7 +85,7 @@ function sizesFrom(environment: JobEnvironment): GivenMesh {
   });
 }
 
-/** The script of a Slurm job has the number of its tasks, and is none of them: as rank 0 it would read a part, and nobody the rest. */
+/** The script of a Slurm job has the number of its tasks, and is none of them: as rank 0 it would read a part, and no process the rest. */
 function assertTask(environment: JobEnvironment): void {
   const tasks = integer(environment, "SLURM_NTASKS") ?? 1;
   if (tasks < 2 || !environment["SLURM_JOB_ID"] || environment["SLURM_STEP_ID"]) return;

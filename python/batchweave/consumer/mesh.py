@@ -249,7 +249,7 @@ def _sizes_from(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _assert_task(environment: Mapping[str, str]) -> None:
-    """The script of a Slurm job has the number of its tasks, and is none of them: as rank 0 it would read a part, and nobody the rest."""
+    """The script of a Slurm job has the number of its tasks, and is none of them: as rank 0 it would read a part, and no process the rest."""
     tasks = _integer(environment, "SLURM_NTASKS") or 1
     if tasks > 1 and environment.get("SLURM_JOB_ID") and not environment.get("SLURM_STEP_ID"):
         raise mismatch(

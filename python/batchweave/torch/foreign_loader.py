@@ -38,7 +38,7 @@ def check_loader() -> None:
 
 
 def _is_trainers(collate: Any) -> bool:
-    """Whether transformers' Trainer made this loader of a dataset it was given: nobody wrote the collator for shares."""
+    """Whether transformers' Trainer made this loader of a dataset it was given: its collator was not written for shares."""
     return (getattr(collate, "__module__", None) or type(collate).__module__).startswith("transformers.")
 
 

@@ -1,4 +1,4 @@
-/** Makes `batchweave` and `batchweave/plan` mean this very package for a module that lies where Node finds none: whoever installed the command with pip has no node_modules. */
+/** Makes `batchweave` and `batchweave/plan` mean this very package for a module that lies where Node finds none: a command that pip installed has no node_modules beside its pipelines. */
 import { createRequire, register } from "node:module";
 
 /** Within this package its own name can be resolved, from whatever file. */

@@ -38,7 +38,7 @@ export function buildSlices(
     encoder: encoder && { plan: encoder, values: encoderValues(encoder, images) },
     deferred,
   };
-  // By the content alone, so that whoever makes a batch again stores it in the same way.
+  // By the content alone, so that a replacement which makes a batch again stores it in the same way.
   const isLarge = construct.bytesOf(content) >= streamMin;
   if (!isLarge) {
     const slices = construct.build(content);
