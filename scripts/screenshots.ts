@@ -3,34 +3,45 @@
  *
  *   npm run screenshots
  */
-import { type ChildProcess, spawn } from "node:child_process";
-import { once } from "node:events";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { builtPage, chromiumPath, repositoryRoot, startChromium } from "../harness/chromium.js";
 import { goOn, makeWorld } from "../harness/dashboard-world.js";
 import { inScratchFolder } from "../harness/scratch-folder.js";
+import { diagnose } from "../src/cli/diagnosis.js";
+import { type Dashboard, serveDashboard } from "../src/dashboard/index.js";
+import { listNamespaces, openNamespace, systemEnv } from "../src/index.js";
+import { openTokenizer } from "../src/plan/index.js";
 
 const views = ["overview", "log", "fleet", "sources", "storage", "family", "step"];
 /** The pipeline goes on to here, under the eyes of the first picture; its limit of lag stops it at 56. */
 const stepsMax = 52;
 const into = join(repositoryRoot, ".cache/screenshots");
 
-/** The command itself, as its users start it. */
-async function startDashboard(root: string): Promise<{ child: ChildProcess; url: string }> {
-  const main = join(repositoryRoot, "dist/src/cli/main.js");
-  const args = [main, "dashboard", root, "--tokenizer", "bytes", "--json"];
-  const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "inherit"] });
-  const [first] = (await once(child.stdout, "data")) as [Buffer];
-  return { child, url: (JSON.parse(first.toString()) as { url: string }).url };
+/** In this process, so that it ends with it, however it ends. */
+async function startDashboard(root: string): Promise<Dashboard> {
+  const tokenizer = await openTokenizer({ kind: "bytes" });
+  return await serveDashboard(
+    {
+      uri: root,
+      page: builtPage(repositoryRoot),
+      tokenizer: { name: "bytes", decode: (tokens) => tokenizer.decode(tokens) },
+    },
+    {
+      env: systemEnv,
+      open: (uri, signal) => openNamespace(uri, { signal }),
+      list: (uri, signal) => listNamespaces(uri, { signal }),
+      diagnose: (now, before) => diagnose(now, before, 0),
+    },
+  );
 }
 
 async function takePictures(folder: string, chromium: string): Promise<void> {
   const root = pathToFileURL(folder).href;
   const world = await makeWorld(root);
-  builtPage(repositoryRoot);
-  const { child, url } = await startDashboard(root);
+  const dashboard = await startDashboard(root);
+  const { url } = dashboard;
   const browser = await startChromium(chromium);
   let steps = 40;
   try {
@@ -59,7 +70,7 @@ async function takePictures(folder: string, chromium: string): Promise<void> {
     }
   } finally {
     await browser.close();
-    child.kill("SIGTERM");
+    await dashboard.close();
     await world.close();
   }
 }

@@ -67,7 +67,7 @@ export class Arguments {
         ...(option === "help" ? { short: "h" } : {}),
       };
     try {
-      const parsed = parseArgs({ args: [...argv], options, allowPositionals: true, strict: true });
+      const parsed = parseArgs({ args: withNegatives(argv, known), options, allowPositionals: true, strict: true });
       this.#values = parsed.values as Record<string, string | boolean | undefined>;
       this.positionals = parsed.positionals;
     } catch (error) {
@@ -186,13 +186,24 @@ export class Arguments {
   }
 }
 
+/** A negative number behind an option is its value, so that the refusal says what is allowed; Node would call it ambiguous. */
+function withNegatives(argv: readonly string[], known: OptionTable): string[] {
+  const args: string[] = [];
+  for (const arg of argv) {
+    const last = args.at(-1);
+    if (/^-\d/.test(arg) && last?.startsWith("--") && known[last.slice(2)]?.value !== undefined)
+      args[args.length - 1] = `${last}=${arg}`;
+    else args.push(arg);
+  }
+  return args;
+}
+
 /** Node's messages go on with advice that does not fit here. */
 function firstSentence(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
-  // It means a value that begins with a hyphen, such as a negative number; nothing here takes one.
   const first = message.split(/\.\s|\n/)[0]?.replace(/\.$/, "") ?? message;
   return first.replace(
     /^Option '(--[\w-]+)' argument is ambiguous$/,
-    "$1 needs a value that does not begin with a hyphen",
+    "$1 needs a value, and what follows it begins with a hyphen",
   );
 }

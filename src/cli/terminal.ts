@@ -126,6 +126,11 @@ export function counted(count: number, one: string): string {
   return `${count} ${count === 1 ? one : many}`;
 }
 
+/** `0 to 288`: steps are told by the first and the last, everywhere. */
+export function stepsText({ trim, end }: { readonly trim: number; readonly end: number }): string {
+  return trim < end ? `${trim} to ${end - 1}` : end === 0 ? "none yet" : "none left";
+}
+
 /** `1.5 MB`: decimal units, as object stores bill them. */
 export function formatBytes(bytes: number): string {
   const units = ["B", "kB", "MB", "GB", "TB"];

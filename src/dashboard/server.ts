@@ -6,6 +6,7 @@ import type { AddressInfo } from "node:net";
 import { BatchWeaveError, type Env, isBatchWeaveError } from "../index.js";
 import type { Tokenizer } from "../plan/index.js";
 import { type Access, Catalog } from "./catalog.js";
+import type { LogViews } from "./log-views.js";
 import type { FailureView } from "./views.js";
 
 /** Settings of {@link serveDashboard}. */
@@ -96,7 +97,7 @@ export async function serveDashboard(settings: DashboardSettings, access: Access
     inFlight++;
     try {
       const view = await answer.view(url.pathname.slice(5), url.searchParams);
-      if (view === undefined) return sendFailure(response, 404, "NOT_FOUND", "There is no such view.");
+      if (view === undefined) return sendFailure(response, 404, "NOT_FOUND", noView(url.pathname));
       send(response, 200, "application/json", JSON.stringify(view));
     } catch (error) {
       const { status, code, message } = failureOf(error);
@@ -178,32 +179,31 @@ class Answers {
     if (name === "overview") return await this.#catalog.overview(signal);
     const uri = query.get("ns") ?? this.#root;
     if (name === "family") return await this.#catalog.family(uri, signal);
-    const views = await this.#catalog.views(uri, signal);
-    switch (name) {
-      case "log":
-        return await views.log(signal);
-      case "history":
-        return await views.history(signal);
-      case "steps":
-        return await views.steps(query.has("from") ? whole(query, "from") : undefined, signal);
-      case "fleet":
-        return await views.fleet((query.get("q") ?? "").slice(0, 256), whole(query, "page", 0), signal);
-      case "health":
-        return await views.health(signal);
-      case "sources":
-        return await views.sources(signal);
-      case "storage":
-        return await views.storage(signal);
-      case "step":
-        return await views.step(whole(query, "step"), signal);
-      case "slice": {
-        const place = { step: whole(query, "step"), row: whole(query, "row", 0), chunk: whole(query, "chunk", 0) };
-        return await views.slice(place, signal);
-      }
-      default:
-        return undefined;
-    }
+    const view = Object.hasOwn(ofLog, name) ? ofLog[name] : undefined;
+    // Before any namespace is looked for: a name that is no view's has nothing to do with what is stored.
+    return view && (await view(await this.#catalog.views(uri, signal), query, signal));
   }
+}
+
+/** The views of one log, by name. */
+const ofLog: Readonly<
+  Record<string, (views: LogViews, query: URLSearchParams, signal: AbortSignal) => Promise<unknown>>
+> = {
+  log: (views, _, signal) => views.log(signal),
+  history: (views, _, signal) => views.history(signal),
+  steps: (views, query, signal) => views.steps(query.has("from") ? whole(query, "from") : undefined, signal),
+  fleet: (views, query, signal) => views.fleet((query.get("q") ?? "").slice(0, 256), whole(query, "page", 0), signal),
+  health: (views, _, signal) => views.health(signal),
+  sources: (views, _, signal) => views.sources(signal),
+  storage: (views, _, signal) => views.storage(signal),
+  step: (views, query, signal) => views.step(whole(query, "step"), signal),
+  slice: (views, query, signal) =>
+    views.slice({ step: whole(query, "step"), row: whole(query, "row", 0), chunk: whole(query, "chunk", 0) }, signal),
+};
+
+function noView(path: string): string {
+  const names = ["overview", "family", ...Object.keys(ofLog)].map((name) => `/api/${name}`);
+  return `There is no ${path.slice(0, 100)} here. There are ${names.join(", ")}.`;
 }
 
 function whole(query: URLSearchParams, name: string, otherwise?: number): number {

@@ -300,7 +300,7 @@ function assertStep(at: number, trim: number, end: number, uri: string): void {
   if (Number.isSafeInteger(at) && at >= trim && at <= end) return;
   throw new BatchWeaveError(
     at < trim ? "RECLAIMED" : "INVALID_ARGUMENT",
-    `${uri} cannot be forked at step ${at}: it holds steps ${trim} to ${end - 1}. Fork at a step from ${trim} to ${end}.`,
+    `${uri} cannot be forked at step ${at}: it holds ${trim < end ? `steps ${trim} to ${end - 1}` : "no step now"}. Fork at ${trim < end ? `a step from ${trim} to ${end}` : `step ${end}`}.`,
     { at, trim, end },
   );
 }

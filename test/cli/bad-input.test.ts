@@ -64,7 +64,12 @@ test("a link to nowhere: refused, not tried for ever", () => {
   return refused("INVALID_ARGUMENT", /link to nowhere/, "create", `${space.uri("link")}/run`, "--rows", "4");
 });
 
-test("a negative number", () => refused("INVALID_ARGUMENT", /--rows needs a value/, "create", good, "--rows", "-1"));
+test("a negative number: says what is allowed", async () => {
+  await refused("INVALID_ARGUMENT", /--rows must be .* of at least 1, .*not "-1"/, "create", good, "--rows", "-1");
+  const batches = ["produce", good, "--id", "p0", "--batches"];
+  await refused("INVALID_ARGUMENT", /--batches must be .* of at least 0, .*not "-3"/, ...batches, "-3");
+  await refused("INVALID_ARGUMENT", /--batches needs a value, and what follows .* hyphen\./, ...batches, "--close");
+});
 
 test("a number that is none says what would be one", async () => {
   await refused("INVALID_ARGUMENT", /at least 1, such as 8, not "two"/, "create", good, "--rows", "two");

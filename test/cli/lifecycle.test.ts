@@ -70,6 +70,10 @@ describe("a session", () => {
     await must("checkpoint", uri, "release", "iter-20");
     const dry = await must("reclaim", uri, "--dry-run", ...now, "--json");
     expect(dry.lines).toMatchObject([{ dryRun: true, trim: { before: 0, after: 30 } }]);
+    // What is short comes first: a key of any length pushes nothing away.
+    expect((await must("reclaim", uri, "--dry-run", ...now)).stdout).toMatch(
+      /\n *bytes {2}why +object\n *\d+ {2}\w+ +life\//,
+    );
     const done = await must("reclaim", uri, ...now, "--json");
     // The fork holds 0 to 24, and a producer's last batch holds its resume point.
     expect(done.lines).toMatchObject([{ dryRun: false, batches: { objects: 4 } }]);

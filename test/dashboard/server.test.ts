@@ -145,7 +145,13 @@ test("a link to a namespace below the place works before anything else was asked
 test("bad questions are answered in words", async () => {
   expect((await ask("/api/step?step=-1")).body).toMatch(/step must be a whole number/);
   expect((await ask("/api/step?step=99")).body).toMatch(/Step 99 is not published yet/);
-  expect((await ask("/api/nothing")).status).toBe(404);
+  // Neither asks for a namespace: what is no view is none wherever one looks.
+  for (const path of ["/api/nothing", "/api/nothing?ns=memory:elsewhere", "/api/constructor"]) {
+    const { status, body } = await ask(path);
+    expect(status).toBe(404);
+    expect(JSON.parse(body)).toMatchObject({ error: { code: "NOT_FOUND" } });
+    expect(body).toMatch(/There is no \/api\/\w+ here\. There are \/api\/overview, .*\/api\/slice\./);
+  }
   const { body } = await ask("/api/slice?step=2");
   expect(JSON.parse(body)).toMatchObject({ kind: "text", text: "batch 2" });
 });

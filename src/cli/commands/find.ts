@@ -1,7 +1,7 @@
 /** `batchweave find`: which steps held a sample. */
 import { invalid } from "../arguments.js";
 import type { Call, Command } from "../command.js";
-import { table } from "../terminal.js";
+import { stepsText, table } from "../terminal.js";
 
 async function run({ args, terminal, open, stopping }: Call): Promise<number | undefined> {
   const id = args.required("sample");
@@ -19,7 +19,9 @@ async function run({ args, terminal, open, stopping }: Call): Promise<number | u
   ]);
   terminal.result({ uri: ns.uri, sample: id, ...found }, () =>
     rows.length === 0
-      ? `No step of ${found.from} to ${found.to - 1} held ${id}.`
+      ? found.from < found.to
+        ? `No step of ${stepsText({ trim: found.from, end: found.to })} held ${id}.`
+        : `There is no step in that range, so none held ${id}.`
       : table(["step", "place", "source", "sample", "tokens", "row"], rows),
   );
   if (found.stepsWithoutLineage > 0)

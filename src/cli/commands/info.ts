@@ -1,7 +1,7 @@
 /** `batchweave info`: the state of a namespace, once or again and again. */
 import type { Env, NamespaceInfo } from "../../index.js";
 import type { Call, Command } from "../command.js";
-import { counted, formatBytes, formatMs, table } from "../terminal.js";
+import { counted, formatBytes, formatMs, stepsText, table } from "../terminal.js";
 import { orderText } from "./create.js";
 
 const producersShownMax = 20;
@@ -20,12 +20,12 @@ async function run({ args, terminal, open, stopping, env }: Call): Promise<undef
   while (!signal.aborted) {
     const info = await ns.info({ detail: true, signal }).catch(ifStopped(signal));
     if (!info) break;
-    const { end, trim } = info.steps;
+    const { end } = info.steps;
     // It sets the metrics of the log.
     const bytes = (await ns.vitals({ signal }).catch(ifStopped(signal)))?.aboutBytes ?? 0;
     const atMs = env.monotonic();
     const perSecond = before.version < 0 ? 0 : (1_000 * (end - before.end)) / Math.max(1, atMs - before.atMs);
-    const summary = `version ${info.version}  steps ${trim}-${end}  ${perSecond.toFixed(1)} steps/s${info.closed ? "  closed" : ""}`;
+    const summary = `version ${info.version}  steps ${stepsText(info.steps)}  ${perSecond.toFixed(1)} steps/s${info.closed ? "  closed" : ""}`;
     if (info.version !== before.version || terminal.isLive) {
       if (terminal.isJson) terminal.result(info, "");
       else if (!terminal.isLive) terminal.result({}, summary);
@@ -54,7 +54,7 @@ function describe(info: NamespaceInfo, env: Env, bytes: number): string[] {
     info.uri,
     `  uuid      ${info.uuid}`,
     `  grid      ${counted(rows, "row")} x ${counted(chunks, "chunk")}, order ${orderText(info.order)}`,
-    `  steps     ${count === 0 ? `${end === 0 ? "none yet" : "none left"}, the next is ${end}` : `${trim} to ${end - 1}`} (${counted(count, "batch")}, ${counted(count * rows, "row")}${bytes > 0 ? `, about ${formatBytes(bytes)}` : ""}), ${info.closed ? "closed" : "open"}`,
+    `  steps     ${stepsText(info.steps)}${count === 0 ? `, the next is ${end}` : ""} (${counted(count, "batch")}, ${counted(count * rows, "row")}${bytes > 0 ? `, about ${formatBytes(bytes)}` : ""}), ${info.closed ? "closed" : "open"}`,
     `  version   ${info.version}, ${info.version === 0 ? "nothing committed yet" : `committed ${age} ago by ${info.lastCommit.by}`}`,
   ];
   if (info.maxLag !== undefined)

@@ -10,7 +10,7 @@ import {
 } from "../../index.js";
 import type { Call, Command } from "../command.js";
 import { durabilityOf } from "../run.js";
-import { counted, formatBytes, table } from "../terminal.js";
+import { counted, formatBytes, stepsText, table } from "../terminal.js";
 import { orderText } from "./create.js";
 
 const batchesDefault = 20;
@@ -47,7 +47,7 @@ async function listBelow({ args, terminal, stopping }: Call): Promise<void> {
     uri,
     grid ? `${grid.rows} x ${grid.chunks}` : "?",
     order ? orderText(order) : "?",
-    steps ? `${steps.trim}-${steps.end}` : "?",
+    steps ? stepsText(steps) : "?",
     aboutBytes === undefined ? "?" : formatBytes(aboutBytes),
     problem ?? (closed ? "closed" : ""),
   ]);
@@ -95,7 +95,7 @@ async function listSteps({ args, terminal, stopping }: Call, ns: Namespace): Pro
   if (!terminal.isJson && rows.length > 0) terminal.result(undefined, table(header, rows));
   const bytes = await ns.aboutBytes({ signal: stopping.signal });
   terminal.note(
-    `${ns.uri} holds steps ${steps.trim} to ${steps.end - 1} (${counted(steps.end - steps.trim, "batch")}, about ${formatBytes(bytes)}).`,
+    `${ns.uri} holds ${steps.trim < steps.end ? `steps ${stepsText(steps)} (${counted(steps.end - steps.trim, "batch")}, about ${formatBytes(bytes)})` : `no steps (${stepsText(steps)}; the next is ${steps.end})`}.`,
   );
 }
 

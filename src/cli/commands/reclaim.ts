@@ -58,10 +58,11 @@ function describe(report: ReclaimReport): string {
   ];
   if (report.warning !== undefined) lines.push(report.warning);
   if (dead && dead.length > 0) {
+    // Keys are long, of any length: last, they push nothing off the screen.
     lines.push(
       table(
-        ["object", "bytes", "why"],
-        dead.map(({ key, size, reason }) => [key, size, reason]),
+        ["bytes", "why", "object"],
+        dead.map(({ key, size, reason }) => [size, reason, key]),
       ),
     );
   }

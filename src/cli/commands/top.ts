@@ -2,7 +2,7 @@
 import type { Namespace, Vitals } from "../../index.js";
 import type { Call, Command } from "../command.js";
 import { type Diagnosis, diagnose } from "../diagnosis.js";
-import { counted, formatBytes, formatMs, table } from "../terminal.js";
+import { counted, formatBytes, formatMs, stepsText, table } from "../terminal.js";
 
 const drawMs = 500;
 /** Rates are those of about this time. */
@@ -61,7 +61,7 @@ async function run({ args, terminal, open, stopping, env }: Call): Promise<undef
 
 function summary({ info }: Vitals, { stepsPerSecond, etaMs }: Diagnosis): string {
   const eta = etaMs === undefined ? "" : `  done in ${formatMs(etaMs)}`;
-  return `steps ${info.steps.trim}-${info.steps.end}  ${stepsPerSecond.toFixed(1)} steps/s${eta}${info.closed ? "  closed" : ""}`;
+  return `steps ${stepsText(info.steps)}  ${stepsPerSecond.toFixed(1)} steps/s${eta}${info.closed ? "  closed" : ""}`;
 }
 
 function screen(
