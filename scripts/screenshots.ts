@@ -9,7 +9,7 @@ import { pathToFileURL } from "node:url";
 import { builtPage, chromiumPath, repositoryRoot, startChromium } from "../harness/chromium.js";
 import { goOn, makeWorld } from "../harness/dashboard-world.js";
 import { inScratchFolder } from "../harness/scratch-folder.js";
-import { diagnose } from "../src/cli/diagnosis.js";
+import { diagnose } from "../src/cli/index.js";
 import { type Dashboard, serveDashboard } from "../src/dashboard/index.js";
 import { listNamespaces, openNamespace, systemEnv } from "../src/index.js";
 import { openTokenizer } from "../src/plan/index.js";

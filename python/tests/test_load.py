@@ -79,6 +79,8 @@ class WriterTest(Case):
                 start = writer.position or 0
                 for n in range(start, min(100, start + chance.randrange(20))):
                     writer.add(samples[n], n + 1, str(n))
+        with self.assertRaisesRegex(BatchWeaveError, "was given 6 samples, and [1-9][0-9]* are in"), SampleWriter(self.uri, "web", block_samples=7) as writer:
+            writer.write(samples[:6])
         with SampleWriter(self.uri, "web", block_samples=7) as writer:
             left = 100 - (writer.position or 0)
             self.assertEqual(writer.write(samples), left)

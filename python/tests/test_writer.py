@@ -96,9 +96,40 @@ class Streams(Folder):
                     writer.write({"x": [i, i], "y": 0.0, "ok": True})
 
         self.assertIn("are not those that it wrote", self.refused(differs))
-        with self.assertLogs("batchweave.write", "WARNING") as logs:
-            self.write(3, other)
-        self.assertIn("was given 3 samples, and 6 are in", logs.output[0])
+        with self.assertNoLogs("batchweave.write", "WARNING"):
+            self.assertIn("was given 3 samples, and wrote 6", self.refused(lambda: self.write(3, other)))
+
+    def test_after_a_refusal_nothing_is_called_done_and_nothing_follows_other_samples(self) -> None:
+        self.write(6)
+        with self.assertNoLogs("batchweave.write", "WARNING"):
+            with self.namespace().writer("tok") as writer:
+                for i in range(6):
+                    row = {"x": [i, i], "y": 0.0, "ok": True}
+                    if i < 5:
+                        writer.write(row)
+                    else:
+                        self.assertIn("are not those", self.refused(lambda row=row: writer.write(row)))
+                self.assertIn("are not those", self.refused(lambda: writer.write({"x": [7, 7], "y": 0.0, "ok": True})))
+            self.namespace().end_log()
+            with self.namespace().writer("tok") as writer:
+                for i in range(6):
+                    writer.write({"x": [i, i + 1], "y": i / 2, "ok": True})
+                self.refused(lambda: writer.write({"x": [6, 7], "y": 3.0, "ok": True}), "CLOSED")
+        self.assertEqual(len(self.rows(self.namespace())), 6)
+
+    def test_a_source_that_is_shorter_than_what_was_taken_is_refused(self) -> None:
+        with self.namespace().writer("tok") as writer:
+            writer.write_all([{"x": [i]} for i in range(5)])
+            writer.write_all([{"x": [i]} for i in range(5, 8)])
+        self.assertIn("there are 2 samples, and this writer has taken 3", self.refused(lambda: self.sources([5], [2])))
+        self.assertIn("was given 1 of its sources, and wrote from 2", self.refused(lambda: self.sources([5])))
+        self.sources([5], [3])
+        self.assertEqual(len(self.rows(self.namespace())), 8)
+
+    def sources(self, *counts: list[int]) -> None:
+        with self.namespace().writer("tok") as writer:
+            for (count,) in counts:
+                writer.write_all({"x": [i]} for i in range(count))
 
     def test_the_tail_is_padded_or_dropped_and_both_are_said(self) -> None:
         with self.assertLogs("batchweave.write", "WARNING") as logs:
@@ -244,6 +275,15 @@ class Sources(Folder):
             file.write("".join(f'{{"x": [{i}]}}\n' for i in range(16, 22)))
         paths = [self.path("?.jsonl"), self.path("c.jsonl.gz")]
         self.interrupted(lambda writer, stop: writer.from_jsonl(paths, map=stop), [[i] for i in range(22)])
+
+    def test_a_byte_order_mark_before_the_first_line_is_passed_over(self) -> None:
+        text = "\ufeff\n" + '{"x": [0]}\n{"x": [1]}\n'
+        Path(self.path("a.jsonl")).write_text(text)
+        Path(self.path("b.jsonl")).write_text("\ufeff" + '{"x": [2]}\n{"x": [3]}\n')
+        with gzip.open(self.path("c.jsonl.gz"), "wt") as file:
+            file.write(text)
+        paths = [self.path("?.jsonl"), self.path("c.jsonl.gz")]
+        self.interrupted(lambda writer, stop: writer.from_jsonl(paths, map=stop), [[0], [1], [2], [3], [0], [1]])
 
     def test_changed_files_and_lines_that_are_no_json_are_refused(self) -> None:
         path = Path(self.path("a.jsonl"))

@@ -127,17 +127,6 @@ describe("looking", () => {
     ]);
   });
 
-  test("steps are told by the first and the last, in every command; a log without any has none", async () => {
-    await must("create", space.uri("deep/er/other"), "--rows", "1");
-    expect((await must("top", uri, "--once")).stdout).toContain(" steps 0 to 7 ");
-    expect((await must("info", uri, "--watch")).stdout).toContain(" steps 0 to 7 ");
-    expect((await must("ls", space.uri("").replace(/\/$/, ""))).stdout).toMatch(/none yet .*\n.* 0 to 7 /);
-    expect((await must("ls", space.uri("deep/er/other"))).stderr).toContain(
-      "holds no steps (none yet; the next is 0).",
-    );
-    expect((await must("find", space.uri("deep/er/other"), "--sample", "x")).stdout).toContain("There is no step in that range");
-  });
-
   test("inspect shows a batch, and a slice with its sha256", async () => {
     const { lines } = await must("inspect", uri, "--step", "2", "--json");
     expect(lines).toMatchObject([{ step: 2, producer: "p0", seq: 2, resumePoint: { batch: 3 } }]);

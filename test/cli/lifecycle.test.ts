@@ -35,6 +35,15 @@ describe("a session", () => {
     expect(await digests(uri, "--from", "checkpoint:iter-20", "--iterations", "10")).toEqual(all.slice(20));
   });
 
+  test("steps are told by the first and the last, in every command; a log without any has none", async () => {
+    const empty = space.uri("empty");
+    await must("create", empty, "--rows", "1");
+    expect((await must("top", uri, "--once")).stdout).toContain(" steps 0 to 29 ");
+    expect((await must("ls", space.uri("").replace(/\/$/, ""))).stdout).toMatch(/ none yet .*\n.* 0 to 29 /);
+    expect((await must("ls", empty)).stderr).toContain("holds no steps (none yet; the next is 0).");
+    expect((await must("find", empty, "--sample", "x")).stdout).toContain("There is no step in that range");
+  });
+
   test("what did step N hold, and which step held sample X?", async () => {
     const { lines } = await must("inspect", uri, "--step", "12", "--samples", "--json");
     const { samples } = lines[0] as { samples: { source: string; id: string }[] };

@@ -6,6 +6,7 @@
  */
 import { readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 import { type Env, openStore, systemEnv } from "../../src/index.js";
 import { definePipeline, OpenPipeline } from "../../src/plan/index.js";
@@ -203,6 +204,28 @@ describe("faults", () => {
     await expect(read(jsonl({ shards, epochs: 1 }))).rejects.toThrow(
       /Source s failed at sample 0:9: not JSON.*onFault/,
     );
+  });
+
+  test("a byte order mark before the first line is passed over, and places count its bytes", async () => {
+    const folder = dataFolder();
+    const text = '\ufeff{"id":0}\n{"id":1}\n{"id":2}\n';
+    writeFileSync(join(folder, "mark.jsonl"), text);
+    writeFileSync(join(folder, "zipped.jsonl.gz"), gzipSync(text));
+    writeFileSync(join(folder, "alone.jsonl"), "\ufeff\n");
+    const whole = { epochs: 1, shuffle: false };
+    const plain = await read(jsonl({ shards: join(folder, "mark.jsonl"), ...whole }));
+    expect(ids(plain)).toEqual(["0:0", "0:12", "0:21"]);
+    expect(plain.map(({ raw }) => raw?.value)).toEqual([{ id: 0 }, { id: 1 }, { id: 2 }]);
+    const zipped = await read(jsonl({ shards: join(folder, "zipped.jsonl.gz"), ...whole }));
+    expect(zipped.map(({ raw }) => raw?.value)).toEqual([{ id: 0 }, { id: 1 }, { id: 2 }]);
+    const both = [join(folder, "alone.jsonl"), join(folder, "mark.jsonl")];
+    expect(ids(await read(jsonl({ shards: both, ...whole })))).toEqual(["1:0", "1:12", "1:21"]);
+    for (const lanes of [2, 3]) {
+      const found: string[] = [];
+      for (let lane = 0; lane < lanes; lane++)
+        found.push(...ids(await read(jsonl({ shards: join(folder, "mark.jsonl"), ...whole }), { lane, lanes })));
+      expect(found.sort()).toEqual(["0:0", "0:12", "0:21"]);
+    }
   });
 
   test("a shard that is cut short gives what can be read, then a record, then the next shard", async () => {

@@ -106,13 +106,20 @@ class SampleWriter:
         if self.is_over:
             return 0
         done = 0 if self.position is None else int(self.position)
-        added = 0
+        n = 0
         for n, sample in enumerate(samples, 1):
             if n > done:
                 self.add(sample, n, str(n - 1))
-                added += 1
+        if n < done:
+            # They cannot be those in the log, and must not end the lane.
+            raise invalid(
+                f"Source {self._log.source} was given {n} samples, and {done} are in {self._log.uri} already: these are fewer, or others. Nothing was written. Give "
+                "all of them again, in the same order.",
+                source=self._log.source,
+                samples=done,
+            )
         self.end()
-        return added
+        return n - done
 
     def flush(self) -> None:
         """Waits until every full block is in the log. What is in none yet is added again by the next writer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Any, Iterator
 
 from ..errors import BatchWeaveError
+from .source import assert_reaches
 
 
 class HuggingFace:
@@ -31,6 +32,7 @@ class HuggingFace:
         done = after or 0
         total = self.total()
         if total is not None:
+            assert_reaches(self.name, total, done)
             for i in range(done, total):
                 yield self._dataset[i], i + 1
             return

@@ -1,6 +1,7 @@
 """Lines of JSON as samples."""
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 from typing import Any, Iterator
@@ -20,6 +21,8 @@ class JsonLines(Files):
             file.seek(at)
             for line in file:
                 begin, at = at, at + len(line)
+                if begin == 0:
+                    line = line.removeprefix(codecs.BOM_UTF8)
                 if not line.strip():
                     continue
                 try:

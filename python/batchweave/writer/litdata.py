@@ -5,6 +5,7 @@ import os
 from typing import Any, Iterator
 
 from ..errors import BatchWeaveError
+from .source import assert_reaches
 
 
 class LitDataSamples:
@@ -22,6 +23,7 @@ class LitDataSamples:
         return len(self._dataset)
 
     def read(self, after: Any) -> Iterator[tuple[Any, Any]]:
+        assert_reaches(self.name, len(self._dataset), after or 0)
         for i in range(after or 0, len(self._dataset)):
             sample = self._dataset[i]
             yield sample if isinstance(sample, (dict, bytes, str)) else {"value": sample}, i + 1

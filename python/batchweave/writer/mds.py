@@ -8,6 +8,7 @@ from typing import Any, Iterator
 
 from ..errors import BatchWeaveError, invalid
 from ..format.tensors import Tensor
+from .source import assert_reaches
 
 _DTYPES = {
     "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "float16": "F16", "uint32": "U32", "int32": "I32", "float32": "F32", "uint64": "U64",
@@ -36,11 +37,12 @@ class MdsSamples:
             if index.get("version") != 2 or shard.get("format") != "mds":
                 raise BatchWeaveError("UNSUPPORTED_FORMAT", f"{path} lists a shard that is not MDS of version 2. Write it anew with a current MDSWriter.", {"path": path})
 
-    def total(self) -> int | None:
+    def total(self) -> int:
         return sum(int(shard["samples"]) for shard in self._shards)
 
     def read(self, after: Any) -> Iterator[tuple[Any, Any]]:
         done = 0
+        assert_reaches(self.name, self.total(), after or 0)
         for shard in self._shards:
             first = max(0, (after or 0) - done)
             if first < shard["samples"]:

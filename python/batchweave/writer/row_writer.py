@@ -88,6 +88,10 @@ class RowWriter:
         self._replayed = Mark()
         self._calls = 0
         self._is_ended = False
+        #: A sample was refused, and the caller may have gone on.
+        self._is_refused = False
+        #: The samples are not those in the log: nothing may follow them.
+        self._other: BatchWeaveError | None = None
         self._counts = {name: 0 for name in Written._fields}
 
     def _parse(self, point: Any) -> tuple[Mark, int]:
@@ -128,6 +132,13 @@ class RowWriter:
 
         Without `position`, the first so many samples are those in the log, and are compared with them. With it, begin after `writer.position`.
         """
+        try:
+            return self._write(row, position)
+        except BaseException:
+            self._is_refused = True
+            raise
+
+    def _write(self, row: Row, position: Any) -> bool:
         self._check_mode("position" if position is not _ABSENT else "replay")
         if position is not _ABSENT:
             self._accept(*self._prepare(row), Mark(self._mark.samples + 1, 0, position))
@@ -141,12 +152,13 @@ class RowWriter:
         if self._replayed.samples <= self._known.samples:
             self._counts["known_samples"] += 1
             if self._replayed.samples == self._known.samples and check != self._known.check:
-                raise invalid(
+                self._other = invalid(
                     f"The first {self._known.samples} samples given to writer {self.id} are not those that it wrote into {self._uri}. A writer's id stands for "
                     "one stream of samples: give the same ones, or write these with another id.",
                     writer=self.id,
                     samples=self._known.samples,
                 )
+                raise self._other
             return False
         self._accept(tokens, encoded, self._replayed)
         return True
@@ -197,6 +209,13 @@ class RowWriter:
         return self._read_from(LitDataSamples(folder), map, progress)
 
     def _read_from(self, source: Source, map: Callable[[Any], Any] | None, progress: Progress) -> int:
+        try:
+            return self._take_all(source, map, progress)
+        except BaseException:
+            self._is_refused = True
+            raise
+
+    def _take_all(self, source: Source, map: Callable[[Any], Any] | None, progress: Progress) -> int:
         self._check_mode("source")
         call, self._calls = self._calls, self._calls + 1
         if call < self._known.call:
@@ -225,6 +244,8 @@ class RowWriter:
     def _check_mode(self, mode: str) -> None:
         if self._is_ended:
             raise invalid(f"Writer {self.id} is closed. Open it again to go on.", writer=self.id)
+        if self._other is not None:
+            raise self._other
         if self._mode not in (None, mode):
             raise invalid(
                 f"Writer {self.id} takes its samples in one way: without positions, with them, or from sources. It {'wrote' if self._known.samples else 'began'} "
@@ -278,7 +299,7 @@ class RowWriter:
             self._producer.flush()
 
     def close(self) -> None:
-        """Writes what is left, by `tail`, and waits until all is in the log."""
+        """Writes what is left, by `tail`, and waits until all is in the log. Refuses a stream that ended before what is in the log."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -289,6 +310,7 @@ class RowWriter:
                 self._producer.stop()
                 raise
             self._producer.close()
+        self._assert_reached()
         self._tell()
 
     def _finish_tail(self) -> None:
@@ -312,11 +334,28 @@ class RowWriter:
         self._counts["padding_rows"] = missing
         self._append(self._mark, 0)
 
+    def _assert_reached(self) -> None:
+        """Fewer samples than are in the log cannot be compared with them. A writer that was given none was only looked at."""
+        what = ""
+        if self._mode == "replay" and 0 < self._replayed.samples < self._known.samples:
+            what = f"{self._replayed.samples} samples, and wrote {self._known.samples}"
+        elif self._mode == "source" and 0 < self._calls <= self._known.call:
+            what = f"{self._calls} of its sources, and wrote from {self._known.call + 1}"
+        if what:
+            raise invalid(
+                f"Writer {self.id} was given {what} into {self._uri} before: these are fewer, or others. Nothing was written. Give all of them again (more may "
+                "follow them), or write these with another id.",
+                writer=self.id,
+                samples=self._known.samples,
+            )
+
     def _tell(self) -> None:
-        known, given = self._known.samples, self._replayed.samples
-        if self._mode == "replay" and given < known:
-            WRITES.warning("%s was given %d samples, and %d are in %s already. Nothing was written.", self.id, given, known, self._uri)
-        elif self._mode is not None and known and not self._counts["samples"]:
+        known = self._known.samples
+        if self._is_refused or not known or self._counts["samples"] or self._mode is None:
+            return
+        if self._mode == "replay" and not self._replayed.samples:
+            WRITES.warning("%s was given no samples, and %d are in %s already. Nothing was written.", self.id, known, self._uri)
+        else:
             WRITES.warning("%s: all %d samples are in %s already. Nothing was written.", self.id, known, self._uri)
 
     def __enter__(self) -> "RowWriter":

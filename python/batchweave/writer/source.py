@@ -28,6 +28,17 @@ class Source(Protocol):
         """How many samples there are in all, if that is known without reading them."""
 
 
+def assert_reaches(name: str, count: int, done: int) -> None:
+    """A source that ends before the place where the writer stands is not the one that it was given before."""
+    if count < done:
+        raise invalid(
+            f"{name}: there are {count} samples, and this writer has taken {done} before. It is shorter now, or another one. Give the same samples (more may follow "
+            "them), or use a writer with another id.",
+            samples=count,
+            taken=done,
+        )
+
+
 class Counted:
     """Any iterable: its place is a number of samples, and as many are passed over."""
 
@@ -37,7 +48,9 @@ class Counted:
 
     def read(self, after: Any) -> Iterator[tuple[Any, Any]]:
         done = after or 0
-        for i, sample in enumerate(islice(self._samples, done, None), done + 1):
+        rest = iter(self._samples)
+        assert_reaches(self.name, sum(1 for _ in islice(rest, done)), done)
+        for i, sample in enumerate(rest, done + 1):
             yield sample, i
 
     def total(self) -> int | None:

@@ -26,6 +26,10 @@ function parseLine(line: Uint8Array, id: string): RawSample {
   }
 }
 
+/** A first line without the byte order mark that some editors and exports put before it. Places still count its bytes. */
+const withoutMark = (line: Uint8Array): Uint8Array =>
+  line[0] === 0xef && line[1] === 0xbb && line[2] === 0xbf ? line.subarray(3) : line;
+
 const isBlank = (line: Uint8Array): boolean => line.every((byte) => byte === 32 || byte === 9 || byte === 13);
 
 class PlainLines implements ShardReader {
@@ -54,7 +58,8 @@ class PlainLines implements ShardReader {
     let at = (place as number | undefined) ?? (await this.#firstLine(part.from, end, signal));
     for (let taken = 0; at < end && samples.length < limits.samplesMax && taken < limits.bytesMax; ) {
       const line = await this.#line(at, end, signal);
-      if (!isBlank(line)) samples.push(parseLine(line, String(at)));
+      const text = at === 0 ? withoutMark(line) : line;
+      if (!isBlank(text)) samples.push(parseLine(text, String(at)));
       taken += line.length;
       at += line.length + 1;
     }
@@ -166,7 +171,8 @@ class GzipLines implements ShardReader {
         const number = this.#line++;
         if (number < from) continue;
         taken += line.length;
-        if (!isBlank(line)) samples.push(parseLine(line, String(number)));
+        const text = number === 0 ? withoutMark(line) : line;
+        if (!isBlank(text)) samples.push(parseLine(text, String(number)));
       }
     } catch (error) {
       this.#lines = undefined;
