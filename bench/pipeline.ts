@@ -3,10 +3,11 @@
  * MegaScale-Data's figure 2. Throughput: a real pipeline (JSON lines, tiktoken's cl100k_base or JPEG decoding as the user's transform, mixing,
  * balancing, packing, encoding, appending to a log in memory) without worker threads, so that everything is on one core and one clock: tokens a
  * second of processor time, and the share of the time that was spent outside transforms (not told for JPEG, which decodes on threads of its own).
+ * Stalls: for how long large batches keep the main thread from everything else, such as committing, with and without worker threads.
  */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { performance } from "node:perf_hooks";
+import { monitorEventLoopDelay, performance } from "node:perf_hooks";
 import { inScratchFolder } from "../harness/scratch-folder.js";
 import {
   backboneCost,
@@ -27,7 +28,8 @@ import { number, readOptions } from "./parts/options.js";
 import { Report } from "./parts/report.js";
 import { skewedSamples, skews } from "./parts/skewed-samples.js";
 
-export const summary: string = "packing efficiency; tokens a second per core; time outside transforms";
+export const summary: string =
+  "packing efficiency; tokens a second per core; time outside transforms; stalls of the main thread";
 
 function packing(report: Report): void {
   for (const data of ["coyo", "navit"] as const) {
@@ -43,14 +45,19 @@ function packing(report: Report): void {
   }
 }
 
-function pipelineOf(name: string, source: Source, steps: number): Pipeline {
+function pipelineOf(
+  name: string,
+  source: Source,
+  steps: number,
+  { microbatches = 2, threads = 0 }: { readonly microbatches?: number; readonly threads?: number } = {},
+): Pipeline {
   return definePipeline({
     namespace: { uri: `memory:bench-pipeline-${name}`, grid: { rows: 8, chunks: 1 }, lanes: 1 },
     sources: { only: source },
     strategy: (graph) => graph.cost(backboneCost("llama-12b")).balance("greedy"),
-    construct: { seqLength: 4096, microbatches: 2 },
+    construct: { seqLength: 4096, microbatches },
     steps,
-    workers: { threads: 0 },
+    workers: { threads },
   });
 }
 
@@ -77,6 +84,26 @@ async function throughput(report: Report, name: string, source: Source, steps: n
     efficiency,
     ms: value.wallMs,
   });
+}
+
+/** Batches of two million tokens. */
+async function stalls(report: Report, source: Source, steps: number): Promise<void> {
+  for (const threads of [0, 2]) {
+    const shape = { microbatches: 64, threads };
+    await runPipeline(pipelineOf(`stalls-${threads}-warm`, source, 2, shape));
+    const delay = monitorEventLoopDelay({ resolution: 5 });
+    delay.enable();
+    const { summary: made, wallMs } = await runPipeline(pipelineOf(`stalls-${threads}`, source, steps, shape));
+    delay.disable();
+    report.row({
+      part: "stalls",
+      threads,
+      tokensPerBatch: Math.round(made.tokens / steps),
+      tokensPerWallSecond: (1000 * made.tokens) / wallMs,
+      stallMsMax: delay.max / 1e6,
+      stallMsP99: delay.percentile(99) / 1e6,
+    });
+  }
 }
 
 async function images(): Promise<Source> {
@@ -128,6 +155,7 @@ export async function run(args: string[]): Promise<void> {
     if (isWanted("cl100k_base"))
       await throughput(report, "cl100k_base", text({ kind: "tiktoken", encoding: "cl100k_base" }), steps);
     if (isWanted("jpeg")) await throughput(report, "jpeg", await images(), Math.ceil(steps / 3));
+    if (isWanted("stalls")) await stalls(report, text({ kind: "bytes" }), Math.ceil(steps / 3));
     if (isWanted("bytes")) await throughput(report, "bytes", text({ kind: "bytes" }), steps);
   });
   report.end();

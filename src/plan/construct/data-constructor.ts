@@ -12,6 +12,7 @@ import {
 import type { LoadPlan, PlanBin } from "../graph/load-plan.js";
 import type { ClientPlaceTree } from "../graph/place-tree.js";
 import type { PreparedImage, PreparedSample } from "../load/prepared-sample.js";
+import type { SampleMeta } from "../load/sample-meta.js";
 import type { Transform } from "../load/transform.js";
 import {
   type ContextLayout,
@@ -48,15 +49,24 @@ export interface ConstructSettings extends PackTokens {
   readonly layout?: ContextLayout | undefined;
 }
 
+/** What slices are made by, of a plan. */
+interface BuildPlan extends Pick<LoadPlan, "axis"> {
+  readonly samples: readonly Pick<SampleMeta, "source">[];
+  readonly buckets: readonly {
+    readonly ranks: readonly number[];
+    readonly bins: readonly Pick<PlanBin, "samples">[];
+  }[];
+}
+
 /** Everything of one batch that goes into its slices. */
-interface ConstructInput {
-  readonly plan: LoadPlan;
+export interface ConstructInput {
+  readonly plan: BuildPlan;
   /** Prepared samples, by the plan's indices. */
   readonly values: readonly PreparedSample[];
   /** Who encodes the images, where that was balanced on its own (over `world`). */
-  readonly encoder?: { readonly plan: LoadPlan; readonly values: readonly PreparedSample[] } | undefined;
+  readonly encoder?: { readonly plan: BuildPlan; readonly values: readonly PreparedSample[] } | undefined;
   /** Transforms that are left to the consumer, by source. */
-  readonly deferred?: Readonly<Record<string, readonly Transform[]>> | undefined;
+  readonly deferred?: Readonly<Record<string, readonly Pick<Transform, "name">[]>> | undefined;
 }
 
 /** An image on its way into a slice. */
@@ -230,7 +240,7 @@ export class DataConstructor {
   }
 }
 
-function samplesOf(bin: PlanBin, values: readonly PreparedSample[]): PreparedSample[] {
+function samplesOf(bin: Pick<PlanBin, "samples">, values: readonly PreparedSample[]): PreparedSample[] {
   return bin.samples.map((i) => values[i] as PreparedSample);
 }
 

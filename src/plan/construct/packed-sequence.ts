@@ -48,46 +48,49 @@ export function packSequence(
   settings: PackTokens = {},
 ): PackedSequence {
   const { padToken = 0, ignoreLabel = -100 } = settings;
-  const tokens = new Int32Array(length).fill(padToken);
-  const labels = new Int32Array(length).fill(ignoreLabel);
-  const lossMask = new Uint8Array(length);
-  const positionIds = new Int32Array(length);
-  const segmentIds = new Int32Array(length);
+  const columns = {
+    tokens: new Int32Array(length).fill(padToken),
+    labels: new Int32Array(length).fill(ignoreLabel),
+    lossMask: new Uint8Array(length),
+    positionIds: new Int32Array(length),
+    segmentIds: new Int32Array(length),
+  };
   const bounds = [0];
   let at = 0;
   let maxSeqlen = 0;
-  samples.forEach((sample, s) => {
+  for (const [s, sample] of samples.entries()) {
     const count = sample.tokens.length;
     if (at + count > length) throw new RangeError(`${at + count} tokens do not fit into ${length} slots`);
-    tokens.set(sample.tokens, at);
-    const isTarget = isTargetOf(sample);
-    for (let i = 0; i < count; i++) {
-      positionIds[at + i] = i;
-      segmentIds[at + i] = s + 1;
-      // The label of slot i is token i + 1, so it counts when that token does.
-      if (i + 1 >= count || isTarget[i + 1] === 0) continue;
-      labels[at + i] = sample.tokens[i + 1] as number;
-      lossMask[at + i] = 1;
-    }
-    if (count > 0 && sample.nextToken !== undefined) {
-      labels[at + count - 1] = sample.nextToken;
-      lossMask[at + count - 1] = 1;
-    }
+    put(columns, sample, at, s + 1);
     maxSeqlen = Math.max(maxSeqlen, count);
     at += count;
     if (count > 0) bounds.push(at);
-  });
+  }
   if (at < length) bounds.push(length);
-  const cuSeqlens = Int32Array.from(bounds);
-  return {
-    tokens,
-    labels,
-    lossMask,
-    positionIds,
-    segmentIds,
-    cuSeqlens,
-    maxSeqlen: Math.max(maxSeqlen, length - at),
-  };
+  return { ...columns, cuSeqlens: Int32Array.from(bounds), maxSeqlen: Math.max(maxSeqlen, length - at) };
+}
+
+/** Writes one sample into the columns of its sequence. The loops have nothing but local names: it is the hottest place of construction. */
+function put(
+  { tokens, labels, lossMask, positionIds, segmentIds }: Omit<PackedSequence, "cuSeqlens" | "maxSeqlen">,
+  sample: PreparedSample,
+  at: number,
+  segment: number,
+): void {
+  const count = sample.tokens.length;
+  tokens.set(sample.tokens, at);
+  segmentIds.fill(segment, at, at + count);
+  for (let i = 0; i < count; i++) positionIds[at + i] = i;
+  // The label of a slot is the token after it, so it counts when that token does.
+  const isTarget = sample.lossMask || sample.images ? isTargetOf(sample) : undefined;
+  for (let i = 0; i < count - 1; i++) {
+    if (isTarget?.[i + 1] === 0) continue;
+    labels[at + i] = tokens[at + i + 1] as number;
+    lossMask[at + i] = 1;
+  }
+  if (count === 0 || sample.nextToken === undefined) return;
+  labels[at + count - 1] = sample.nextToken;
+  lossMask[at + count - 1] = 1;
 }
 
 /** How a sequence is cut for context parallelism. */

@@ -42,7 +42,7 @@ interface RowSample extends LoadedSample {
   readonly row: number;
 }
 
-type Parts = Pick<LaneParts, "pipeline" | "pool" | "counters" | "env">;
+type Parts = Pick<LaneParts, "pipeline" | "pool" | "builder" | "counters" | "env">;
 
 /** Makes a batch again. */
 export async function replayBatch(
@@ -90,7 +90,7 @@ export async function replayBatch(
   const { phase = "all", mix, schedule } = recorded.notes ?? {};
   const slots = tree.nodesAt(axis).length * microbatches * sequences * spec.construct.seqLength;
   return {
-    body: buildSlices(pipeline, finished.kept, plan).body,
+    body: (await buildSlices(parts, finished.kept, plan)).body,
     lineage: lineageOf(plan, all, spec.namespace.grid.chunks),
     notes: {
       ...notesOf({ step: recorded.step, phase, mix, schedule }, metas, plan, slots, all),

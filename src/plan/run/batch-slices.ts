@@ -1,4 +1,5 @@
 /** From samples and their plan to the slices of a batch; images that are balanced on their own get a plan of their own. */
+import type { SliceThread } from "../construct/slice-thread.js";
 import type { LoadPlan } from "../graph/load-plan.js";
 import type { PreparedSample } from "../load/prepared-sample.js";
 import type { SampleMeta } from "../load/sample-meta.js";
@@ -21,12 +22,13 @@ export interface BuiltBatch {
 }
 
 /** Builds the slices of a batch. */
-export function buildSlices(
-  { graphs, construct, sources }: ResolvedPipeline,
+export async function buildSlices(
+  { pipeline, builder }: { readonly pipeline: ResolvedPipeline; readonly builder: SliceThread },
   samples: readonly BuiltSample[],
   backbone: LoadPlan,
   streamMin: number = streamBytesMin,
-): BuiltBatch {
+): Promise<BuiltBatch> {
+  const { graphs, construct, sources } = pipeline;
   const images = graphs.encoder ? imagesOf(samples) : [];
   const encoder = graphs.encoder && images.length > 0 ? graphs.encoder.plan(images.map(({ meta }) => meta)) : undefined;
   const deferred = Object.fromEntries(
@@ -41,21 +43,16 @@ export function buildSlices(
   // By the content alone, so that a replacement which makes a batch again stores it in the same way.
   const isLarge = construct.bytesOf(content) >= streamMin;
   if (!isLarge) {
-    const slices = construct.build(content);
+    const slices = await builder.build(content);
     return { body: slices, slices, encoder };
   }
   return {
-    body: oneByOne(construct.slices(content)),
+    body: builder.slices(content),
     get slices() {
       return construct.build(content);
     },
     encoder,
   };
-}
-
-/** Slices as they are asked for. */
-async function* oneByOne(slices: Iterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-  yield* slices;
 }
 
 /** Each image as a unit of its own. */

@@ -3,6 +3,7 @@
  * state, so that a replacement which starts from a resume point makes the very batches its predecessor would have made.
  */
 import { BatchWeaveError, type Env, type LineageSample } from "../../index.js";
+import type { SliceThread } from "../construct/slice-thread.js";
 import { FillBins } from "../graph/fill-bins.js";
 import type { LoadPlan } from "../graph/load-plan.js";
 import type { Fault } from "../load/fault.js";
@@ -44,6 +45,7 @@ export interface LaneParts {
   readonly pipeline: ResolvedPipeline;
   readonly supply: OpenSupply;
   readonly pool: TransformPool;
+  readonly builder: SliceThread;
   readonly env: Env;
   readonly counters: readonly FigureCounter[];
 }
@@ -145,7 +147,7 @@ export class LanePlanner {
     const { pipeline } = this.#parts;
     const { graphs, capacity, spec, mix } = pipeline;
     const step = this.nextStep;
-    if (this.#isOver) return options.isFiller ? this.#filler(step) : undefined;
+    if (this.#isOver) return options.isFiller ? await this.#filler(step) : undefined;
     const bins = new FillBins(this.#bins(), capacity, spec.construct.packing ?? "best-fit", graphs.backbone.nodes.cost);
     const metrics = mix.kind === "callback" && !options.recorded ? ((await spec.metrics?.(step)) ?? {}) : {};
     const context = { metrics, recorded: options.recorded };
@@ -160,7 +162,7 @@ export class LanePlanner {
       // What is faulty after the last good sample is in no batch: the log ends before it. With no good sample at all there is no log to end.
       if (selection.faults.length > 0 && this.#age === 0 && !options.isFiller) throw emptyBatch(step, selection.faults);
       this.#isOver = true;
-      return options.isFiller ? this.#filler(step) : undefined;
+      return options.isFiller ? await this.#filler(step) : undefined;
     }
     this.#positions = this.#positions.map((position, i) => selection.positions.get(i)?.at ?? position);
     this.#used = this.#used.map((used, i) => selection.positions.get(i)?.used ?? used);
@@ -173,12 +175,12 @@ export class LanePlanner {
     this.#owed = { at: this.#selector.owedAt, owed: this.#selector.owed };
     // Said with the last batch, so that every process knows from the log alone which lanes have ended.
     this.#isOver ||= await this.#isOverAt(step + this.#lanes, options.signal);
-    return this.#build(step, kept, start, [...selection.faults, ...faults], selection.decided);
+    return await this.#build(step, kept, start, [...selection.faults, ...faults], selection.decided);
   }
 
   /** An empty batch behind a lane's end. It says the same whether or not the lane was asked for a batch before, and whichever process makes it. */
-  #filler(step: number): PlannedBatch {
-    return this.#build(step, [], new Int32Array(0), [], undefined);
+  async #filler(step: number): Promise<PlannedBatch> {
+    return await this.#build(step, [], new Int32Array(0), [], undefined);
   }
 
   #assertDebt(step: number): void {
@@ -187,18 +189,18 @@ export class LanePlanner {
     if (debt > 4 * perStep) throw tooMany(step, this.#parts.pipeline);
   }
 
-  #build(
+  async #build(
     step: number,
     samples: readonly LoadedSample[],
     start: Int32Array,
     faults: readonly Fault[],
     decided: Weights | undefined,
-  ): PlannedBatch {
+  ): Promise<PlannedBatch> {
     const { pipeline } = this.#parts;
     const { graphs, spec, mix } = pipeline;
     const metas = samples.map(({ meta }) => meta);
     const backbone = graphs.backbone.plan(metas, start);
-    const built = buildSlices(pipeline, samples, backbone);
+    const built = await buildSlices(this.#parts, samples, backbone);
     const seq = this.#seq++;
     this.#age++;
     const position = mixPosition(mix, step);

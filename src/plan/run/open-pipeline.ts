@@ -1,5 +1,6 @@
 /** A pipeline with everything its lanes share in a process: files, threads, memory, figures. */
 import type { Env } from "../../index.js";
+import { SliceThread } from "../construct/slice-thread.js";
 import { BufferBudget } from "../load/buffer-budget.js";
 import { type LoaderParts, openLoader } from "../load/direct-supply.js";
 import type { Fault } from "../load/fault.js";
@@ -51,6 +52,9 @@ export class OpenPipeline implements AsyncDisposable {
       (counters[sources.indexOf(source)] as FigureCounter).readBytes += bytes;
     });
     const pool = new TransformPool(env, spec.workers, workerUrl);
+    const shape = { grid: spec.namespace.grid, mesh: resolved.tree.mesh, settings: spec.construct };
+    const sliceUrl = workerUrl && new URL("../construct/slice-worker.js", workerUrl);
+    const builder = new SliceThread(resolved.construct, shape, spec.workers?.threads === 0, sliceUrl);
     const budget = new BufferBudget(spec.buffers?.bytesMax ?? bufferBytesDefault);
     const { seed } = resolved;
     const loading: LoaderParts = { shards, pool, env, budget, seed, buffers: spec.buffers, construct: spec.construct };
@@ -58,7 +62,7 @@ export class OpenPipeline implements AsyncDisposable {
       openLoader(loading, sources[i] as ResolvedSource, counters[i] as FigureCounter, part, from);
     return new OpenPipeline(
       resolved,
-      { pipeline: resolved, supply: logs?.supply ?? direct, pool, env, counters },
+      { pipeline: resolved, supply: logs?.supply ?? direct, pool, builder, env, counters },
       shards,
     );
   }
@@ -90,6 +94,7 @@ export class OpenPipeline implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#parts.pool[Symbol.asyncDispose]();
+    await this.#parts.builder[Symbol.asyncDispose]();
     await this.#shards[Symbol.asyncDispose]();
   }
 }
