@@ -5,9 +5,12 @@
  */
 import { spawnSync } from "node:child_process";
 import { mkdirSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { commands } from "../../src/cli/command-list.js";
-import { openNamespace } from "../../src/index.js";
+import { tryWrite } from "../../src/cli/write-trial.js";
+import { BatchWeaveError, MemoryStore, openNamespace, systemEnv } from "../../src/index.js";
+import { root } from "../source-tree.js";
 import { buildIfStale, must, run, Workspace } from "./command-line.js";
 
 const space = new Workspace();
@@ -42,6 +45,34 @@ test("a log that is well has nothing but a missing checkpoint, and with one noth
   const again = await run("doctor", uri, "--strict");
   expect(again).toMatchObject({ status: 0 });
   expect(again.stdout).not.toMatch(/warning|PROBLEM/);
+});
+
+test("a store that is full, or that may not be written, is said with what to do; nothing of the trial is left", async () => {
+  const uri = space.uri("full");
+  await must("create", uri, "--rows", "1");
+  const before = space.snapshot("full");
+  // No file may be longer than 8 KiB: as on a full disk, the write fails and not the opening.
+  const main = join(root, "dist/src/cli/main.js");
+  const { status, stdout } = spawnSync(
+    "sh",
+    ["-c", `ulimit -f 8; "$0" "$1" doctor "$2"`, process.execPath, main, uri],
+    {
+      encoding: "utf8",
+    },
+  );
+  expect(status).toBe(1);
+  expect(stdout).toMatch(/PROBLEM {2}write: a trial object cannot be written: .*larger than this process may write/);
+  expect(stdout).toMatch(/-> nothing can be committed here until that is mended/);
+  expect(space.snapshot("full")).toEqual(before);
+  const store = new MemoryStore();
+  store.create = async () => {
+    throw new BatchWeaveError("STORE_DENIED", "Cannot create it: the file system is read-only; mount it read-write.");
+  };
+  expect(await tryWrite(store, systemEnv, {})).toMatchObject({
+    level: "warning",
+    what: "a trial object cannot be written: Cannot create it: the file system is read-only; mount it read-write",
+    todo: expect.stringContaining("give them that right"),
+  });
 });
 
 test("a lane that nobody holds, a clock that is ahead, and a fork that is gone are named with what to do", async () => {

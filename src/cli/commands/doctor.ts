@@ -1,15 +1,17 @@
-/** `batchweave doctor`: looks a namespace over and says what to do. Changes nothing. */
+/** `batchweave doctor`: looks a namespace over and says what to do. Leaves nothing changed. */
 import {
   isBatchWeaveError,
   type Namespace,
   type NamespaceOptions,
   openNamespace,
+  openStore,
   type ReclaimReport,
   type Vitals,
 } from "../../index.js";
 import type { Call, Command } from "../command.js";
 import { durabilityOf } from "../run.js";
 import { counted, formatBytes, formatMs } from "../terminal.js";
+import { tryWrite } from "../write-trial.js";
 
 /** What one check found, and what to do about it. */
 interface Finding {
@@ -30,7 +32,7 @@ const laggingVersions = 1_000;
 const forksMax = 32;
 
 async function run(call: Call): Promise<number | undefined> {
-  const { args, terminal, open, stopping } = call;
+  const { args, terminal, env, open, stopping } = call;
   const { signal } = stopping;
   const ns = await open();
   const vitals = await ns.vitals({ signal });
@@ -38,8 +40,10 @@ async function run(call: Call): Promise<number | undefined> {
     if (!isBatchWeaveError(error)) throw error;
     return error.message;
   });
-  const findings = [
+  const store = await openStore(args.uri, { durability: durabilityOf(args) }, env);
+  const findings: Finding[] = [
     storeOf(vitals),
+    { check: "write", ...(await tryWrite(store, env, { signal })) },
     ...clocksOf(vitals),
     ...(await makersOf(call, ns, vitals)),
     ...retentionOf(vitals),
@@ -275,7 +279,7 @@ function processesOf({ pulses, atMs }: Vitals): Finding[] {
 export const command: Command = {
   usage: "URI [--strict]",
   about:
-    "Looks a namespace over and says what to do: the store, clocks, lanes that stand still, producers that are gone, retention and lag, what could be\ndeleted, forks that are gone, processes that are late. It changes nothing. Exit status 1 when something is a problem.",
+    "Looks a namespace over and says what to do: the store, whether this user can write there, clocks, lanes that stand still, producers that are gone,\nretention and lag, what could be deleted, forks that are gone, processes that are late. It writes one small object to see whether it can,\nremoves it, and changes nothing else. Exit status 1 when something is a problem.",
   positionals: ["URI"],
   options: { strict: { help: "Exit status 1 for warnings too." } },
   examples: ["batchweave doctor s3://train/runs/7b", "batchweave doctor file:///data/run --json --strict"],
