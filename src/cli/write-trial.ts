@@ -32,7 +32,8 @@ export async function tryWrite(store: ObjectStore, env: Env, options: CallOption
         todo: "if producers, ranks that checkpoint or a reclaimer run as this user on this machine, give them that right; who only looks needs none",
       };
     // A hiccup: those at work try again.
-    if (code === "STORE_UNAVAILABLE") return { level: "warning", what, todo: "look again; if it stays so, look at the store" };
+    if (code === "STORE_UNAVAILABLE")
+      return { level: "warning", what, todo: "look again; if it stays so, look at the store" };
     return { level: "problem", what, todo: "nothing can be committed here until that is mended" };
   }
 }
