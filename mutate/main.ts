@@ -12,8 +12,8 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { Rng } from "../sim/index.js";
 import { keyOf, type Mutant, mutantsOf } from "./mutants.js";
-import { isOf, type Reach } from "./reach.js";
-import { stagesOf, TrialTree, testsOf, type Verdict } from "./trial.js";
+import { isOf, type Reach, reaching } from "./reach.js";
+import { type Catch, stagesOf, TrialTree, testsOf, type Verdict } from "./trial.js";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "../..");
 const rooms = ["format", "log", "cadence", "producer", "consumer", "lifecycle"];
@@ -99,12 +99,17 @@ async function score(language: string): Promise<number> {
   const sample = sampleOf(all, Number(values.count), language);
   using tree = new TrialTree(root, tracked);
   const reaches = await reachesOf(tree, language);
+  using python = language === "python" ? tree.pythonTrials(values.python) : undefined;
   const verdicts: Verdict[] = [];
   for (const [i, mutant] of sample.entries()) {
     if (i < Number(values.skip) || known.has(keyOf(mutant))) continue;
-    const stages = stagesOf(mutant, reaches, values.python);
-    const tests = stages.filter(({ name }) => name === "quick" || name === "slow");
-    const caught = await tree.try(mutant, values["tests-only"] ? tests : stages);
+    let caught: Catch | undefined;
+    if (python) caught = await python.try(mutant, reaching(reaches, mutant));
+    else {
+      const stages = stagesOf(mutant, reaches);
+      const tests = stages.filter(({ name }) => name === "quick" || name === "slow");
+      caught = await tree.try(mutant, values["tests-only"] ? tests : stages);
+    }
     verdicts.push({ mutant, caught });
     const how = caught ? `${caught.stage}${caught.isTimeout ? " (timeout)" : ""}, ${caught.proof}` : "SURVIVED";
     process.stderr.write(`${i + 1}/${sample.length} ${mutant.file}:${mutant.line} ${mutant.what}: ${how}\n`);

@@ -4,6 +4,7 @@ import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, syml
 import { tmpdir } from "node:os";
 import { basename, delimiter, dirname, join } from "node:path";
 import { applyMutant, type Mutant } from "./mutants.js";
+import { PythonTrials } from "./python-trials.js";
 import { type Reach, reaching, split } from "./reach.js";
 
 /** A command that must fail for the mutant to be caught. */
@@ -62,12 +63,6 @@ const vitest = (name: string, paths: readonly string[], ...more: string[]): Stag
     ...more,
     ...paths,
   );
-const unittest = (name: string, python: string, names: readonly string[]): Stage => ({
-  name,
-  command: python,
-  args: ["-m", "unittest", "-f", ...names],
-  usualMs: 60_000,
-});
 
 /** The test files, of those in a tree, that may meet a mutant. */
 export function testsOf(language: string, files: readonly string[]): string[] {
@@ -79,25 +74,21 @@ export function testsOf(language: string, files: readonly string[]): string[] {
   });
 }
 
-/** What a mutant has to survive. */
-export function stagesOf(mutant: Mutant, reaches: readonly Reach[], python: string): Stage[] {
-  const isPython = mutant.file.endsWith(".py");
+/** What a mutant of TypeScript has to survive. */
+export function stagesOf(mutant: Mutant, reaches: readonly Reach[]): Stage[] {
   const tests = split(reaching(reaches, mutant), quickMs).flatMap((group, i) => {
     if (group.length === 0) return [];
     const [name, paths] = [["quick", "slow"][i] as string, group.map(({ path }) => path)];
-    const stage = isPython ? unittest(name, python, paths) : vitest(name, paths, "--bail=1", "--no-isolate");
+    const stage = vitest(name, paths, "--bail=1", "--no-isolate");
     return [{ ...stage, usualMs: group.reduce((sum, { ms }) => sum + ms, 0) }];
   });
-  // What a test does in other processes nobody counts: such a test catches nothing here.
-  if (isPython) return tests;
   return [...tests, build, sim("chaos", 4), sim("cooperative", 4), sim("deep", 3)];
 }
 
 /** Only the test that failed, if the proof names it. */
-function alone(stage: Stage, proof: string): Stage | undefined {
-  const test = /\b(test\/\S+\.test\.ts)\b/.exec(proof)?.[1] ?? /\((test_[\w.]+)\)/.exec(proof)?.[1];
-  if (test === undefined) return undefined;
-  return test.endsWith(".ts") ? vitest(test, [test]) : unittest(test, stage.command, [test]);
+function alone(proof: string): Stage | undefined {
+  const test = /\b(test\/\S+\.test\.ts)\b/.exec(proof)?.[1];
+  return test === undefined ? undefined : vitest(test, [test]);
 }
 
 /** A copy of the tracked files, in which mutants are tried one after another. Dispose it. */
@@ -127,6 +118,11 @@ export class TrialTree implements Disposable {
     return JSON.parse(readFileSync(join(this.#folder, "reach.json"), "utf8")) as Reach[];
   }
 
+  /** What tries Python's mutants here. */
+  pythonTrials(python: string, environment: Readonly<Record<string, string>> = {}): PythonTrials {
+    return new PythonTrials(this.#folder, python, environment);
+  }
+
   /** Makes the change, runs the stages until one fails, and takes the change back. */
   async try(mutant: Mutant, stages: readonly Stage[]): Promise<Catch | undefined> {
     const path = join(this.#folder, mutant.file);
@@ -154,24 +150,22 @@ export class TrialTree implements Disposable {
     const { isPassed, proof, isTimeout } = first.isTimeout ? await this.#run(stage, 2 * limitMs) : first;
     if (isPassed) return undefined;
     // What goes by a clock fails on a busy machine too: it must fail twice.
-    const again = isTimeout ? undefined : this.#byClock(stage, proof);
+    const again = isTimeout ? undefined : this.#byClock(proof);
     if (again && (await this.#run(again, 2 * limitMs)).isPassed) return undefined;
     return { stage: stage.name, proof, isTimeout };
   }
 
   /** The test that failed, by itself, if it knows clocks or processes. */
-  #byClock(stage: Stage, proof: string): Stage | undefined {
-    const again = alone(stage, proof);
+  #byClock(proof: string): Stage | undefined {
+    const again = alone(proof);
     if (again === undefined) return undefined;
-    const name = again.args.at(-1) as string;
-    const path = name.endsWith(".ts") ? name : `python/tests/${name.split(".")[0]}.py`;
-    const text = readFileSync(join(this.#folder, path), "utf8");
-    return /setTimeout|memoryUsage|spawn|subprocess|time\.sleep|\.wait\(/.test(text) ? again : undefined;
+    const text = readFileSync(join(this.#folder, again.args.at(-1) as string), "utf8");
+    return /setTimeout|memoryUsage|spawn/.test(text) ? again : undefined;
   }
 
   /** A test that fails without a mutant proves nothing: the first catch of each is repeated on the tree as it is. */
   async #checkClean(stage: Stage, { proof }: Catch): Promise<void> {
-    const again = alone(stage, proof) ?? stage;
+    const again = alone(proof) ?? stage;
     const name = [again.command, ...again.args].join(" ");
     if (this.#clean.has(name)) return;
     if (isSim(again)) await this.#run(build, reachMsMax);

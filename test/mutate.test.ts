@@ -3,8 +3,9 @@
  * languages; a mutant meets tests that exist and pass without it. Method: small programs, every file of the rooms that `npm run mutate` tries, small stages.
  */
 import { spawnSync } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
 import { parseSync } from "vite";
 import { expect, test } from "vitest";
 import { applyMutant, keyOf, type Mutant, mutantsOf } from "../mutate/mutants.js";
@@ -101,7 +102,7 @@ test("a mutant meets the tests that execute its line, the quickest first, in bot
   const slow = { ...quick, path: "test/b.test.ts", ms: 9_000 };
   const none = { ...quick, path: "test/c.test.ts", lines: { "src/a.ts": [4] } };
   const mutant: Mutant = { file: "src/a.ts", line: 3, what: "", start: 0, end: 0, replacement: "", source: "" };
-  const stages = stagesOf(mutant, [slow, none, quick], "").map(({ name, args }) => [name, args.at(-1)]);
+  const stages = stagesOf(mutant, [slow, none, quick]).map(({ name, args }) => [name, args.at(-1)]);
   expect(stages.slice(0, 3)).toEqual([
     ["quick", quick.path],
     ["slow", slow.path],
@@ -122,6 +123,51 @@ test("a mutant is caught by a stage that fails with it and passes without it; a 
   expect(await tree.try(mutant, [stage("passes", "")])).toBe(undefined);
   await expect(tree.try(mutant, [stage("broken", "process.exit(1)")])).rejects.toThrow("broken fails already");
   expect(readFileSync(join(root, "mutate/equivalent.json"), "utf8")).toBe(text);
+});
+
+test("Python's mutants: caught by what fails or hangs with them twice and passes without them, not by chance, and not by what fails anyway", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "batchweave-trials-"));
+  const files = {
+    "mutate/python_trials.py": readFileSync(join(root, "mutate/python_trials.py"), "utf8"),
+    "python/batchweave/__init__.py": "def one() -> int:\n    return 1\n",
+    "python/tests/test_one.py": [
+      "import pathlib, threading, unittest",
+      "from batchweave import one",
+      "class One(unittest.TestCase):",
+      "    def test_looks(self): self.assertEqual(one(), 1)",
+      "    def test_passes(self): one()",
+      "    def test_hangs(self): one() == 1 or threading.Event().wait()",
+      "    def test_fails(self): self.fail()",
+      "    def test_fails_once(self):",
+      "        seen = pathlib.Path('seen')",
+      "        if not seen.exists(): self.fail(str(seen.touch()))",
+    ].join("\n"),
+  };
+  for (const [file, text] of Object.entries(files)) {
+    mkdirSync(dirname(join(folder, file)), { recursive: true });
+    writeFileSync(join(folder, file), text);
+  }
+  using tree = new TrialTree(folder, Object.keys(files));
+  using trials = tree.pythonTrials("python3", { MUTATE_HANGS_S: "0.3" });
+  const file = "python/batchweave/__init__.py";
+  const start = files[file].indexOf("1");
+  const mutant: Mutant = { file, line: 2, what: "", start, end: start + 1, replacement: "2", source: "" };
+  const meet = (...names: string[]) =>
+    trials.try(
+      mutant,
+      names.map((name) => ({ path: `test_one.One.test_${name}`, ms: 1, lines: {} })),
+    );
+  expect(await meet()).toBe(undefined);
+  expect(await meet("passes")).toBe(undefined);
+  expect(await meet("passes", "looks")).toEqual({
+    stage: "test",
+    proof: "test_one.One.test_looks: AssertionError: 2 != 1",
+    isTimeout: false,
+  });
+  expect(await meet("hangs")).toMatchObject({ isTimeout: true });
+  expect(await meet("fails_once", "passes")).toBe(undefined);
+  await expect(meet("fails")).rejects.toThrow("Without any mutant, test_one.One.test_fails fails already");
+  rmSync(folder, { recursive: true });
 });
 
 test("what is known to be equivalent has a reason, and its line still exists", () => {
