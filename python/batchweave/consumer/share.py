@@ -177,12 +177,16 @@ class Share(Generic[T]):
         return join_field(name, [value for value, _ in decoded], [joins for _, joins in decoded], 1)[:0]
 
     def _tensors(self, name: str | None = None) -> Sequence[Mapping[str, Any]]:
-        data = self.data if self.rows else [decode_slice(s.bytes, self._decode, self._where)[0] for s in self._model]
+        data = self._held()
         if not data or not all(isinstance(d, Mapping) for d in data):
             raise invalid('This share holds no tensors by name; read with decode="numpy" or "torch", or use share.data.')
         if name is not None and not any(name in held for held in data):
             raise _no_field(name, data)
         return data
+
+    def _held(self) -> Sequence[Any]:
+        """The decoded slices; of a share without rows, those of the row that says what its fields are like."""
+        return (self.data or ()) if self.rows else [decode_slice(s.bytes, self._decode, self._where)[0] for s in self._model]
 
     def _rules(self) -> Sequence[Joins]:
         return self._joins or [{}] * len(self.slices)
@@ -205,7 +209,7 @@ class Share(Generic[T]):
     def __contains__(self, name: object) -> bool:
         if name in self._batch:
             return True
-        return any(isinstance(held, Mapping) and name in held for held in self.data or ())
+        return any(isinstance(held, Mapping) and name in held for held in self._held())
 
     def keys(self) -> list[str]:
         """Names of the tensors that any slice holds."""
