@@ -1,6 +1,6 @@
 /** Trying a mutant: the change is made in a copy of the tree, and tests that execute it run there, the quickest first, until one fails. */
 import { spawn } from "node:child_process";
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, delimiter, dirname, join } from "node:path";
 import { applyMutant, type Mutant } from "./mutants.js";
@@ -40,7 +40,7 @@ const reachMsMax = 3_600_000;
 /** Tests that may meet a mutant of the rooms that are tried; which of them do is measured. */
 const reachable: readonly string[] = [
   ...["format", "log", "cadence", "producer", "consumer", "lifecycle", "conformance", "flow", "fuzz", "pulse"],
-  "hostile-input.test.ts",
+  ...["namespace", "sim/chaos.test.ts", "sim/hazard-scenarios.test.ts"],
 ].map((name) => `test/${name}`);
 /** Those that need a build or a framework, or are about other rooms, tell nothing about a mutant that the others do not. */
 const pythonLeftOut: readonly string[] = [
@@ -74,16 +74,19 @@ export function testsOf(language: string, files: readonly string[]): string[] {
   });
 }
 
-/** What a mutant of TypeScript has to survive. */
+/** The tests that a mutant of TypeScript meets in a process of its own. */
 export function stagesOf(mutant: Mutant, reaches: readonly Reach[]): Stage[] {
-  const tests = split(reaching(reaches, mutant), quickMs).flatMap((group, i) => {
+  // What a test does in other processes nobody counts: such a test catches nothing here.
+  return split(reaching(reaches, mutant), quickMs).flatMap((group, i) => {
     if (group.length === 0) return [];
     const [name, paths] = [["quick", "slow"][i] as string, group.map(({ path }) => path)];
     const stage = vitest(name, paths, "--bail=1", "--no-isolate");
     return [{ ...stage, usualMs: group.reduce((sum, { ms }) => sum + ms, 0) }];
   });
-  return [...tests, build, sim("chaos", 4), sim("cooperative", 4), sim("deep", 3)];
 }
+
+/** What the survivors of all tests meet. */
+export const simulations: readonly Stage[] = [build, sim("chaos", 4), sim("cooperative", 4), sim("deep", 3)];
 
 /** Only the test that failed, if the proof names it. */
 function alone(proof: string): Stage | undefined {
@@ -93,39 +96,34 @@ function alone(proof: string): Stage | undefined {
 
 /** A copy of the tracked files, in which mutants are tried one after another. Dispose it. */
 export class TrialTree implements Disposable {
-  readonly #folder: string;
+  readonly folder: string;
   /** Stages and tests that have passed without a mutant. */
   readonly #clean = new Set<string>();
 
   constructor(root: string, files: readonly string[]) {
-    this.#folder = mkdtempSync(join(tmpdir(), "batchweave-mutate-"));
+    this.folder = mkdtempSync(join(tmpdir(), "batchweave-mutate-"));
     for (const file of files) {
-      mkdirSync(dirname(join(this.#folder, file)), { recursive: true });
-      cpSync(join(root, file), join(this.#folder, file));
+      mkdirSync(dirname(join(this.folder, file)), { recursive: true });
+      cpSync(join(root, file), join(this.folder, file));
     }
-    symlinkSync(join(root, "node_modules"), join(this.#folder, "node_modules"));
+    symlinkSync(join(root, "node_modules"), join(this.folder, "node_modules"));
   }
 
-  /** Which lines the tests of some files execute. */
-  async reaches(language: string, python: string, tests: readonly string[]): Promise<Reach[]> {
-    if (language === "typescript") {
-      const folder = join(this.#folder, ".reach");
-      await this.#run(vitest("reach", tests, "--config=mutate/reach-config.mjs"), reachMsMax);
-      return readdirSync(folder).map((name) => JSON.parse(readFileSync(join(folder, name), "utf8")) as Reach);
-    }
+  /** Which lines the tests of some files of Python execute. */
+  async reaches(python: string, tests: readonly string[]): Promise<Reach[]> {
     const args = ["mutate/python_reach.py", "reach.json", ...tests.map((test) => basename(test, ".py"))];
     await this.#run({ name: "reach", command: python, args, usualMs: 0 }, reachMsMax);
-    return JSON.parse(readFileSync(join(this.#folder, "reach.json"), "utf8")) as Reach[];
+    return JSON.parse(readFileSync(join(this.folder, "reach.json"), "utf8")) as Reach[];
   }
 
   /** What tries Python's mutants here. */
   pythonTrials(python: string, environment: Readonly<Record<string, string>> = {}): PythonTrials {
-    return new PythonTrials(this.#folder, python, environment);
+    return new PythonTrials(this.folder, python, environment);
   }
 
   /** Makes the change, runs the stages until one fails, and takes the change back. */
   async try(mutant: Mutant, stages: readonly Stage[]): Promise<Catch | undefined> {
-    const path = join(this.#folder, mutant.file);
+    const path = join(this.folder, mutant.file);
     const text = readFileSync(path, "utf8");
     const mutated = applyMutant(text, mutant);
     writeFileSync(path, mutated);
@@ -159,8 +157,10 @@ export class TrialTree implements Disposable {
   #byClock(proof: string): Stage | undefined {
     const again = alone(proof);
     if (again === undefined) return undefined;
-    const text = readFileSync(join(this.#folder, again.args.at(-1) as string), "utf8");
-    return /setTimeout|memoryUsage|spawn/.test(text) ? again : undefined;
+    const name = again.args.at(-1) as string;
+    const path = name.endsWith(".ts") ? name : `python/tests/${name.split(".")[0]}.py`;
+    const text = readFileSync(join(this.folder, path), "utf8");
+    return /setTimeout|memoryUsage|spawn|subprocess|time\.sleep|\.wait\(/.test(text) ? again : undefined;
   }
 
   /** A test that fails without a mutant proves nothing: the first catch of each is repeated on the tree as it is. */
@@ -178,13 +178,13 @@ export class TrialTree implements Disposable {
   #run({ command, args }: Stage, limitMs: number): Promise<{ isPassed: boolean; isTimeout: boolean; proof: string }> {
     const env = {
       ...process.env,
-      PYTHONPATH: ["python", "python/tests"].map((path) => join(this.#folder, path)).join(delimiter),
+      PYTHONPATH: ["python", "python/tests"].map((path) => join(this.folder, path)).join(delimiter),
       PYTHONDONTWRITEBYTECODE: "1",
       NO_COLOR: "1",
     };
     return new Promise((resolve) => {
       const child = spawn(command, [...args], {
-        cwd: this.#folder,
+        cwd: this.folder,
         env,
         stdio: ["ignore", "pipe", "pipe"],
         detached: true,
@@ -210,6 +210,6 @@ export class TrialTree implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    rmSync(this.#folder, { recursive: true, force: true });
+    rmSync(this.folder, { recursive: true, force: true });
   }
 }

@@ -1,0 +1,263 @@
+/**
+ * Property: what a pool of producers asks of a store, and when, changes only when somebody means it to: who carries, who looks, who takes over, when, and by which
+ * requests. Method: real producers in virtual time on a store of fixed latency, without faults; every request is counted by process, kind and key, with the
+ * mean of its times, and compared with `pool-requests.json`. `UPDATE_REQUESTS=1 npx vitest run test/cadence/pool-requests.test.ts` writes that file anew: its diff is what a change costs.
+ */
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { latencyModel, type ProcessContext, Simulation } from "../../sim/index.js";
+import { type CadenceSettings, createPublisher, openProducer, type Takeover } from "../../src/cadence/index.js";
+import { encodeNamespace, type NamespaceSpec, namespaceKey } from "../../src/format/index.js";
+import { Log } from "../../src/log/index.js";
+import { Producer, type Ticket } from "../../src/producer/index.js";
+import type { ObjectStore } from "../../src/store/index.js";
+import { root } from "../source-tree.js";
+
+const path = join(root, "test/cadence/pool-requests.json");
+const isUpdate = process.env["UPDATE_REQUESTS"] !== undefined;
+const stored: Record<string, unknown> = JSON.parse(readFileSync(path, "utf8"));
+
+const s3 = latencyModel({ name: "like S3", read: () => 63, write: () => 100 });
+const folder = latencyModel({ name: "like a folder", read: () => 1, write: () => 3 });
+
+/** What a producer process is given. */
+interface Part extends ProcessContext {
+  open(id: string, cadence?: CadenceSettings, takeover?: Takeover): Promise<Producer>;
+  /** Appends `count` batches, `everyMs` apart. */
+  append(producer: Producer, count: number, everyMs: number): Promise<Ticket>;
+}
+
+class Pool {
+  readonly simulation: Simulation;
+  readonly #requests = new Map<string, { count: number; sumMs: number }>();
+  readonly #spec: NamespaceSpec;
+  readonly #told: string[] = [];
+
+  constructor(latency: typeof s3, order: NamespaceSpec["order"] = { kind: "commit" }) {
+    this.simulation = new Simulation({ seed: 5, latency, trace: { ringEvents: 0 } });
+    const uuid = "00000000-0000-4000-8000-000000000007";
+    this.#spec = { format: 1, uuid, grid: { rows: 1, chunks: 1 }, order, created: 0, rest: {} };
+  }
+
+  spawn(name: string, atMs: number, main: (part: Part) => Promise<void>): void {
+    const process = this.simulation.spawn(name, async (context) => {
+      await context.env.sleep(atMs);
+      const store = this.#counting(context.store, name);
+      await main({
+        ...context,
+        process,
+        open: async (id, cadence, takeover) => {
+          const openOrigin = (): Promise<never> => Promise.reject(new Error("no forks here"));
+          const log = new Log({ store, env: context.env, spec: this.#spec, openOrigin });
+          const opening = await openProducer(log, id, { takeover });
+          const publisher = createPublisher(log, cadence, {
+            onAttempt: ({ outcome, batches, carried }) => {
+              this.#count(`${name} attempt ${outcome}`);
+              this.#count(`${name} batches of attempts`, batches);
+              this.#count(`${name} batches carried`, carried);
+            },
+          });
+          return new Producer({ log, opening, publisher });
+        },
+        append: async (producer, count, everyMs) => {
+          let ticket: Ticket | undefined;
+          for (let i = 0; i < count; i++) {
+            ticket = await producer.append([new Uint8Array(8)]);
+            await context.env.sleep(everyMs);
+          }
+          return ticket as Ticket;
+        },
+      });
+    });
+  }
+
+  /** Something that happened, for the record. */
+  tell(text: string): void {
+    this.#told.push(`${this.simulation.world.nowMs.toFixed(0)} ms: ${text}`);
+  }
+
+  async run(name: string, untilMs: number): Promise<void> {
+    await this.simulation.store.direct().put(namespaceKey, encodeNamespace(this.#spec));
+    await this.simulation.world.run({ untilMs });
+    const rows = [...this.#requests]
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([what, { count, sumMs }]) => `${what}: ${count}, ${(sumMs / count).toFixed(0)} ms`);
+    if (isUpdate) {
+      stored[name] = { rows, told: this.#told };
+      writeFileSync(path, `${JSON.stringify(stored, undefined, 1)}\n`);
+    }
+    expect({ rows, told: this.#told }).toEqual(stored[name]);
+  }
+
+  #count(what: string, times = 1): void {
+    const { count, sumMs } = this.#requests.get(what) ?? { count: 0, sumMs: 0 };
+    const nowMs = this.simulation.world.nowMs;
+    if (times > 0) this.#requests.set(what, { count: count + times, sumMs: sumMs + times * nowMs });
+  }
+
+  #counting(inner: ObjectStore, name: string): ObjectStore {
+    const folderOf = (key: string): string => key.split("/", 1)[0] as string;
+    return {
+      uri: inner.uri,
+      create: (key, ...rest) => {
+        this.#count(`${name} create ${folderOf(key)}`);
+        return inner.create(key, ...rest);
+      },
+      put: (key, ...rest) => {
+        this.#count(`${name} put ${folderOf(key)}`);
+        return inner.put(key, ...rest);
+      },
+      get: (key, ...rest) => {
+        this.#count(`${name} get ${folderOf(key)}`);
+        return inner.get(key, ...rest);
+      },
+      getRange: (key, ...rest) => {
+        this.#count(`${name} range ${folderOf(key)}`);
+        return inner.getRange(key, ...rest);
+      },
+      list: (prefix, ...rest) => {
+        this.#count(`${name} list ${folderOf(prefix)}`);
+        return inner.list(prefix, ...rest);
+      },
+      delete: (keys, ...rest) => {
+        this.#count(`${name} delete ${keys.length} ${folderOf(keys[0] ?? "")}`);
+        return inner.delete(keys, ...rest);
+      },
+    };
+  }
+}
+
+for (const latency of [s3, folder]) {
+  test(`${latency.name}: a pool that grows, whose carrier dies and whose followers await tickets, and leave`, async () => {
+    const pool = new Pool(latency);
+    const scale = latency === s3 ? 1 : 0.1;
+    pool.spawn("a", 0, async ({ open, append, process }) => {
+      await append(await open("a"), 30, 700 * scale);
+      pool.tell("the carrier dies");
+      pool.simulation.world.crash(process);
+    });
+    pool.spawn("b", 1_500 * scale, async ({ open, append }) => {
+      const producer = await open("b");
+      await append(producer, 60, 900 * scale);
+      await producer.close();
+      pool.tell("b has closed");
+    });
+    pool.spawn("c", 3_000 * scale, async ({ open, append, env }) => {
+      const producer = await open("c");
+      for (let i = 0; i < 12; i++) {
+        const ticket = await append(producer, 2, 100 * scale);
+        const { version } = await ticket.committed;
+        pool.tell(`c has seq ${ticket.seq} in version ${version}`);
+        await env.sleep(3_000 * scale);
+      }
+      await producer.flush();
+      await producer.close();
+      pool.tell("c has closed");
+    });
+    pool.spawn("d", 9_000 * scale, async ({ open, append, env }) => {
+      await open("b", undefined, "when-quiet").catch(({ code, message }) => pool.tell(`${code}: ${message}`));
+      const producer = await open("d");
+      for (let i = 0; i < 5; i++) {
+        await append(producer, 20, 20 * scale);
+        await producer.flush();
+        pool.tell(`d has flushed ${producer.nextSeq}`);
+        await env.sleep(8_000 * scale);
+      }
+      const again = await open("d");
+      await append(again, 3, 300 * scale);
+      await again.flush();
+      await producer.append([new Uint8Array(8)]).catch(({ code }) => pool.tell(`the fenced one: ${code}`));
+      await producer.close().catch(({ code }) => pool.tell(`closing the fenced one: ${code}`));
+      await again.close();
+    });
+    await pool.run(latency.name, 100_000 * scale);
+  });
+
+  test(`${latency.name}: one alone, in bursts and idle, then a second for a while`, async () => {
+    const pool = new Pool(latency);
+    const scale = latency === s3 ? 1 : 0.1;
+    pool.spawn("a", 0, async ({ open, append, env }) => {
+      const producer = await open("a");
+      for (let i = 0; i < 4; i++) {
+        await append(producer, 50, 10 * scale);
+        await env.sleep(5_000 * scale);
+        await (await append(producer, 1, 0)).committed;
+        pool.tell(`a has ${producer.nextSeq}`);
+        await env.sleep(9_000 * scale);
+      }
+      await append(producer, 600, 50 * scale);
+      await producer.close();
+      pool.tell("a has closed");
+    });
+    pool.spawn("b", 40_000 * scale, async ({ open, append }) => {
+      const producer = await open("b");
+      await append(producer, 900, 35 * scale);
+      await producer.close();
+      pool.tell("b has closed");
+    });
+    await pool.run(`${latency.name}, alone`, 150_000 * scale);
+  });
+}
+
+test("forty that open at once are opened by few commits, and carried by one", async () => {
+  const pool = new Pool(s3);
+  for (let i = 0; i < 40; i++)
+    pool.spawn(i < 2 ? `p${i}` : "others", i < 20 ? 0 : 12_000, async ({ open, append, env }) => {
+      const producer = await open(`p${i}`, undefined, i % 3 === 0 ? false : undefined);
+      await append(producer, 12, 500);
+      await env.sleep(10_000);
+      await append(producer, 25, 40);
+      await producer.flush();
+      pool.tell(`p${i} has flushed`);
+      await producer.close();
+    });
+  await pool.run("a crowd", 60_000);
+});
+
+test("lanes: one that is ahead waits for the others, in either cadence", async () => {
+  for (const cadence of [{ kind: "cooperative" }, { kind: "interval", intervalMs: 300 }] as const) {
+    const pool = new Pool(s3, { kind: "lanes", lanes: 2 });
+    pool.spawn("fast", 0, async ({ open, append }) => {
+      const producer = await open("lane-0", cadence);
+      await append(producer, 80, 100);
+      await producer.flush();
+      pool.tell("the fast lane is in");
+      await producer.close();
+    });
+    pool.spawn("slow", 2_000, async ({ open, append, env }) => {
+      const producer = await open("lane-1", cadence);
+      await append(producer, 5, 100);
+      await env.sleep(20_000);
+      await append(producer, 75, 100);
+      await producer.flush();
+      await producer.close();
+    });
+    await pool.run(`lanes, ${cadence.kind}`, 60_000);
+  }
+});
+
+const solos: readonly CadenceSettings[] = [
+  { kind: "dac" },
+  { kind: "dac", epsilon: 0.2, delta: 0.5, jitter: 0 },
+  { kind: "interval" },
+  { kind: "naive" },
+  { kind: "fixed", batches: 4 },
+  { kind: "incr" },
+  { kind: "aimd", variant: "paper" },
+  { kind: "aimd", variant: "inverse" },
+];
+
+test.each(solos)("four that commit by themselves: $kind $variant", async (cadence) => {
+  const pool = new Pool(s3);
+  for (let i = 0; i < 4; i++)
+    pool.spawn(`p${i}`, i * 333, async ({ open, append }) => {
+      const producer = await open(`p${i}`, cadence);
+      await append(producer, 20, 200);
+      await producer.flush();
+      pool.tell(`p${i} has flushed`);
+      await (await append(producer, 3, 0)).committed;
+      await producer.close();
+    });
+  await pool.run(`by themselves: ${JSON.stringify(cadence)}`, 60_000);
+});
