@@ -18,7 +18,7 @@ import { parquetPaths, writeParquetSources } from "./parts/parquet-sources.js";
 import { Report } from "./parts/report.js";
 
 export const summary: string =
-  "a fleet of processes: bytes, memory, a dear source, failover, kills [--only bytes,…] [--lanes 1,4,16,64] [--processes 1,4,16] [--seconds 60] [--rounds 10]";
+  "a fleet of processes: bytes, memory, a dear source, failover, kills [--only bytes,…] [--lanes 1,4,16,64] [--samples 400] [--processes 1,4,16] [--seconds 60] [--rounds 10]";
 
 const script = fileURLToPath(new URL("./parts/fleet-process.js", import.meta.url));
 const parts = ["bytes", "memory", "dear", "failover", "kills"] as const;
@@ -80,11 +80,16 @@ const bytesOf = (folder: string): number =>
 
 const plain = { format: "jsonl", epochs: 1, threads: 0, samples: 0 } as const;
 
-async function measureBytes(report: Report, scratch: string, lanesList: readonly number[]): Promise<void> {
+async function measureBytes(
+  report: Report,
+  scratch: string,
+  lanesList: readonly number[],
+  samples: number,
+): Promise<void> {
   const folder = join(scratch, "bytes");
   mkdirSync(folder);
   const names = ["web", "code"];
-  for (const name of names) writeLines(folder, name, 64, 400);
+  for (const name of names) writeLines(folder, name, 64, samples);
   const sourceBytes = bytesOf(folder);
   const sources = Object.fromEntries(names.map((name) => [name, 0]));
   for (const lanes of lanesList)
@@ -353,11 +358,12 @@ async function measureKills(report: Report, scratch: string, seconds: number): P
 }
 
 export async function run(args: string[]): Promise<void> {
-  const options = readOptions(args, ["only", "lanes", "processes", "sources", "seconds", "rounds", "dir"]);
+  const options = readOptions(args, ["only", "lanes", "processes", "sources", "seconds", "rounds", "samples", "dir"]);
   const report = new Report("fleet", options.json);
   const wanted = options.only?.split(",") ?? parts;
   await inScratchFolder(options.dir, async (scratch) => {
-    if (wanted.includes("bytes")) await measureBytes(report, scratch, numbers(options.lanes, [1, 4, 16, 64]));
+    if (wanted.includes("bytes"))
+      await measureBytes(report, scratch, numbers(options.lanes, [1, 4, 16, 64]), number(options.samples, 400));
     if (wanted.includes("memory"))
       await measureMemory(report, scratch, numbers(options.processes, [1, 4, 16]), number(options.sources, 306));
     if (wanted.includes("dear")) await measureDear(report, scratch, number(options.seconds, 60));

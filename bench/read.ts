@@ -54,6 +54,8 @@ interface Reading {
   slices: number;
   readonly ms: number[];
   readonly bareMs: number[];
+  /** The bare read with the checksum that a reader must compute. */
+  readonly checkedMs: number[];
 }
 
 async function write(
@@ -110,6 +112,7 @@ const newReading = (): Reading => ({
   slices: 0,
   ms: [],
   bareMs: [],
+  checkedMs: [],
 });
 
 /** One rank's whole run through the log with the real consumer; a bare read of the same slice before or after each share. */
@@ -126,7 +129,9 @@ async function readTargeted(log: Log, rank: number, reading: Reading): Promise<v
   const readBare = async (): Promise<void> => {
     for (const step of log.places) {
       const place = step[rank] as Place;
-      check(await timed(reading.bareMs, () => bare.getRange(place.key, place.offset, place.length)), place);
+      await timed(reading.checkedMs, async () =>
+        check(await timed(reading.bareMs, () => bare.getRange(place.key, place.offset, place.length)), place),
+      );
     }
   };
   const opened = namespace.metrics.value("batchweave_store_requests_total");
@@ -234,6 +239,7 @@ function tell(report: Report, mode: "targeted" | "dense", log: Log, reading: Rea
       amplification: reading.bytesRead / reading.bytesWanted,
       requestsPerSlice: reading.requests / reading.slices,
       p50Ratio: median(reading.ms) / median(reading.bareMs),
+      ...(reading.checkedMs.length > 0 ? { p50CheckedRatio: median(reading.ms) / median(reading.checkedMs) } : {}),
       p95Ratio: quantile(reading.ms, 0.95) / quantile(reading.bareMs, 0.95),
     },
     {
