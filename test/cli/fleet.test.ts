@@ -10,6 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
 import { runLocalFleet } from "../../src/cli/fleet/local.js";
+import { slurmScript } from "../../src/cli/fleet/slurm.js";
 import { toYaml } from "../../src/cli/fleet/yaml.js";
 import { openNamespace, systemEnv } from "../../src/index.js";
 
@@ -139,6 +140,18 @@ test("a process whose input is at fault ends the fleet, one that fails otherwise
   expect((await runLocalFleet({ name: "x", roles }, systemEnv, signal)).status).toBe(2);
   const missing = { ...role("none", ""), command: ["no-such-program"] };
   expect((await runLocalFleet({ name: "x", roles: [missing] }, systemEnv, signal)).status).toBe(2);
+  // A Python that sees no packages, ours among them.
+  const bare = { ...role("load-x", ""), command: ["python3", "-I", "-S", "-m", "batchweave", "load", "x.py"] };
+  const lines: string[] = [];
+  const events = { onLine: (_: string, line: string): unknown => lines.push(line) };
+  const ended = await runLocalFleet({ name: "x", roles: [bare] }, systemEnv, signal, events);
+  expect(ended).toMatchObject({ status: 2, restarts: 0 });
+  expect(lines.at(-1)).toMatch(
+    /^error\[MISSING_PACKAGE\]: python3 has no package batchweave.* -m pip install batchweave/,
+  );
+  const script = spawnSync("bash", ["-c", slurmScript("x", bare, {})], { encoding: "utf8" });
+  expect(script.status).toBe(2);
+  expect(script.stderr).toMatch(/error\[MISSING_PACKAGE\]: python3 -I -S has no package batchweave/);
 });
 
 test("a fleet follows how many processes there should be, and starts none for a role that is done", async () => {

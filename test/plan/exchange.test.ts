@@ -12,12 +12,15 @@ import {
   makeCursor,
   type Namespace,
   openNamespace,
+  openStore,
   sampleBlockType,
+  systemEnv,
 } from "../../src/index.js";
 import { encodeSample } from "../../src/plan/exchange/sample-codec.js";
 import {
   auditPipeline,
   definePipeline,
+  external,
   jsonl,
   type Pipeline,
   type PipelineSpec,
@@ -254,4 +257,31 @@ test("blocks stay as long as a checkpoint of the training log needs them; a fork
   const ids = await sampleIds(await openNamespace(`${uri}-fork`));
   expect(ids.length).toBe(215);
   expect(new Set(ids).size).toBe(215);
+});
+
+test("a constructor that waits says what is known of loaders: none, some, or that a program of its own fills the log", async () => {
+  const folder = data();
+  const wait = async (sources: PipelineSpec["sources"], said: readonly RegExp[]): Promise<void> => {
+    // Twenty times as fast.
+    const sleep = (ms: number, signal?: AbortSignal) => systemEnv.sleep(ms / 20, signal);
+    const env = { ...systemEnv, monotonic: () => 20 * systemEnv.monotonic(), sleep };
+    const pipeline = build(folder, { sources });
+    const store = await openStore(`${pipeline.spec.namespace.uri}.sources/.fleet`);
+    const stop = new AbortController();
+    const left = [...said];
+    const onWait = (text: string): void => {
+      if (!left[0]?.test(text)) return;
+      left.shift();
+      if (left.length === 0) return stop.abort();
+      const id = systemEnv.id();
+      void store.put(`hint/hold/${id}/3-${Math.floor(systemEnv.now()) - 4_000}-${id}`, new Uint8Array(0));
+    };
+    await runConstructors(pipeline, fast, { env, signal: stop.signal, onWait });
+    expect(left).toEqual([]);
+  };
+  await wait({ web: jsonl({ shards: join(folder, "web-*.jsonl") }) }, [
+    /^waiting for block \d+ of source web for \d+ s: no loader has told .*; start one \(batchweave load\)$/,
+    /: loaders are there \(1 with 3 lanes, heard of \d+ s ago\): /,
+  ]);
+  await wait({ own: external() }, [/of source own .*: a program of its own fills that log; is it running\?$/]);
 });

@@ -28,6 +28,14 @@ const graceMs = 1_400;
 /** Input or configuration is at fault (docs/errors.md): starting it again would only say so again. */
 const hopelessStatus = 2;
 
+/** What Python says of a module that it does not have, where that is ours. */
+const noPackage = /\bNo module named '?batchweave\b/;
+
+/** A Python without our package, and what to do. */
+export function missingPackage(python: string): string {
+  return `${python} has no package batchweave, or an old one. Install it there (${python} -m pip install batchweave), or name another Python with --python (on Ray also BATCHWEAVE_PYTHON).`;
+}
+
 /** Processes that each role should have, by its name. A role that is not named keeps what it has. */
 export type Targets = AsyncIterable<Readonly<Record<string, number | undefined>>>;
 
@@ -55,9 +63,8 @@ export async function runLocalFleet(
         ended[role.name] = (ended[role.name] ?? 0) + 1;
         return;
       }
-      if (end.code === hopelessStatus || end.isMissing) {
-        if (end.isMissing)
-          events.onLine?.(name, `error[MISSING_PACKAGE]: There is no program ${role.command[0]} here.`);
+      if (end.code === hopelessStatus || end.missing !== undefined) {
+        if (end.missing !== undefined) events.onLine?.(name, `error[MISSING_PACKAGE]: ${end.missing}`);
         status ||= hopelessStatus;
         failed.abort();
         return;
@@ -109,7 +116,8 @@ function deferred(): { readonly promise: Promise<void>; resolve(): void } {
 interface ProcessEnd {
   readonly code: number | null;
   readonly why: string;
-  readonly isMissing: boolean;
+  /** What it would need to run at all. */
+  readonly missing?: string | undefined;
 }
 
 async function runProcess(
@@ -136,17 +144,24 @@ async function runProcess(
   };
   if (stop.aborted) onStop();
   else stop.addEventListener("abort", onStop, { once: true });
+  let missing: string | undefined;
   for (const stream of [child.stdout, child.stderr])
-    createInterface({ input: stream }).on("line", (line) => onLine?.(name, line));
+    createInterface({ input: stream }).on("line", (line) => {
+      // Python itself says so, with the status of any failure.
+      if (stream === child.stderr && noPackage.test(line)) missing = missingPackage(program);
+      onLine?.(name, line);
+    });
   return await new Promise<ProcessEnd>((resolve) => {
     const finish = (end: ProcessEnd): void => {
       over.abort();
       stop.removeEventListener("abort", onStop);
       resolve(end);
     };
-    child.once("error", (error) => finish({ code: null, why: `${program}: ${error.message}`, isMissing: true }));
+    child.once("error", (error) =>
+      finish({ code: null, why: `${program}: ${error.message}`, missing: `There is no program ${program} here.` }),
+    );
     child.once("close", (code, killed) =>
-      finish({ code, why: killed ? `killed by ${killed}` : `status ${code}`, isMissing: false }),
+      finish({ code, why: killed ? `killed by ${killed}` : `status ${code}`, missing }),
     );
   });
 }

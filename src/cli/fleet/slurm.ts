@@ -1,4 +1,5 @@
 /** A fleet on Slurm: a batch script with an array for each role. */
+import { missingPackage } from "./local.js";
 import type { Fleet, Role } from "./role.js";
 
 /** How the scripts are made. */
@@ -59,11 +60,19 @@ export function slurmScript(
   const header = Object.entries(options)
     .filter(([, value]) => value !== undefined)
     .map(([option, value]) => `#SBATCH --${option}=${value}`);
+  const at = command.indexOf("-m");
+  const python = command.slice(0, Math.max(0, at)).map(quoted).join(" ");
+  const missing = quoted(`error[MISSING_PACKAGE]: ${missingPackage(python)}`);
+  // Python itself would end with the status of any failure, and be started for ever.
+  const check =
+    at > 0 && command[at + 1] === "batchweave"
+      ? `${python} -c 'import batchweave' || { echo ${missing} >&2; exit ${hopelessStatus}; }\n`
+      : "";
   return `#!/bin/bash
 ${header.join("\n")}
 #SBATCH --requeue
 # Written by batchweave fleet render. Processes are equal: any of them may be cancelled, and the log goes on.
-delay=1
+${check}delay=1
 stop() { trap - TERM; [ -n "$child" ] && kill -TERM "$child"; wait "$child"; exit 143; }
 trap stop TERM
 while :; do

@@ -26,6 +26,14 @@ interface Wanted {
   readonly sinceMs: number;
 }
 
+/** Who loads, by their own words. */
+interface Loaders {
+  readonly processes: number;
+  readonly lanes: number;
+  /** Since the newest of those words; a process says one every ten seconds and more. */
+  readonly toldAgoMs: number;
+}
+
 interface Word {
   readonly key: string;
   readonly kind: "want" | "hold";
@@ -98,6 +106,28 @@ export class FleetHints {
       block: count,
       sinceMs: this.#seen.get(key) as number,
     }));
+  }
+
+  /** Loaders that told of themselves lately: all of this language, or with `source` those of Python that load it. Undefined: the store did not say. */
+  async loaders(source?: string | undefined): Promise<Loaders | undefined> {
+    const place = `${prefix}${source === undefined ? "hold/" : `hold-of/${source}/`}`;
+    let found: Loaders | undefined;
+    await this.#quietly(async () => {
+      const { objects } = await this.#store.list(place, { keysOnly: true });
+      const nowMs = this.#env.now();
+      const words = objects.flatMap(({ key }) => {
+        const [, count, atMs] = /\/(\d{1,15})-(\d{1,15})-[0-9a-v]{12}$/.exec(key) ?? [];
+        return count === undefined || Math.abs(nowMs - Number(atMs)) > staleMs
+          ? []
+          : [{ count, agoMs: nowMs - Number(atMs) }];
+      });
+      found = {
+        processes: words.length,
+        lanes: words.reduce((sum, { count }) => sum + Number(count), 0),
+        toldAgoMs: Math.max(0, Math.min(...words.map(({ agoMs }) => agoMs))),
+      };
+    });
+    return found;
   }
 
   /** Whether a process that holds so many lanes holds clearly more than others. */

@@ -245,9 +245,11 @@ export async function runConstructors(
           const since = waits.get(key) ?? env.monotonic();
           waits.set(key, since);
           const waitedMs = env.monotonic() - since;
-          if (waitedMs >= toldMs)
-            options.onWait?.(
-              `waiting for block ${block} of source ${source} for ${Math.round(waitedMs / 1_000)} s: is a loader running?`,
+          if (waitedMs >= toldMs && options.onWait)
+            void whoLoads(hints, source, pipeline.spec.sources[source] as Source).then((who) =>
+              options.onWait?.(
+                `waiting for block ${block} of source ${source} for ${Math.round(waitedMs / 1_000)} s: ${who}`,
+              ),
             );
           void hints.want(source, block);
         },
@@ -330,6 +332,17 @@ export async function runConstructors(
     keeping.abort();
     await kept.catch(() => {});
   }
+}
+
+/** What is known of those who should make a block that is waited for. */
+async function whoLoads(hints: FleetHints, name: string, source: Source): Promise<string> {
+  if (isExternal(source) && !source.python) return "a program of its own fills that log; is it running?";
+  const command = source.python ? `python3 -m batchweave load ${source.python.file}` : "batchweave load";
+  const found = await hints.loaders(source.python ? name : undefined);
+  if (!found) return `is a loader running (${command})?`;
+  if (found.processes === 0) return `no loader has told of itself in the last minutes; start one (${command})`;
+  const { processes, lanes, toldAgoMs } = found;
+  return `loaders are there (${processes} with ${lanes} lanes, heard of ${Math.round(toldAgoMs / 1_000)} s ago): the block is slow to make, or its loader has just died`;
 }
 
 /** What a loader knows of a source: its cost. Its lanes always wait for the next sample; whether a batch does, constructors know. */
