@@ -272,7 +272,7 @@ test("a constructor that waits says what is known of loaders: none, some, or tha
     const onWait = (text: string): void => {
       if (!left[0]?.test(text)) return;
       left.shift();
-      if (left.length === 0) return stop.abort();
+      if (left.length === 0) stop.abort();
       const id = systemEnv.id();
       void store.put(`hint/hold/${id}/3-${Math.floor(systemEnv.now()) - 4_000}-${id}`, new Uint8Array(0));
     };
