@@ -1,6 +1,6 @@
 """Slices that lie one after another in memory, all with the same header, as one array per tensor: none is decoded by itself.
 
-Batches are written so: slices of one length, and a rank's rows come with one range read. What is not so is left to joining.py.
+Batches are written so: slices of one length, and a rank's rows come with one range read. What is not so is left to format/join.py.
 """
 from __future__ import annotations
 
