@@ -10,12 +10,14 @@ import { createNamespace, openNamespace, systemEnv } from "../../src/index.js";
 import {
   auditPipeline,
   definePipeline,
+  iterable,
   jsonl,
   OpenPipeline,
   type Pipeline,
   type PipelineSpec,
   type RunSettings,
   runPipeline,
+  type Source,
   tokenize,
 } from "../../src/plan/index.js";
 import { dataFolder, writeJsonl } from "./data-files.js";
@@ -191,6 +193,34 @@ test("of two pipelines that start together on a new log one is refused, and so i
   const [winner, loser] = said[0] === "no failure" ? [one, other] : [other, one];
   expect(await runPipeline(winner as Pipeline, fast)).toMatchObject({ closed: true });
   expect(await failure(runPipeline(loser as Pipeline, fast))).toMatch(/was begun by another pipeline/);
+});
+
+test("of two pipelines that start together on a log that neither created, the one that commits later stops", async () => {
+  const target = { uri: `memory:layout-${count++}`, grid: { rows: 2, chunks: 1 }, order: "lanes", lanes: 2 } as const;
+  const ns = await createNamespace(target.uri, target);
+  let begin = (): void => {};
+  const gate = new Promise<void>((resolve) => {
+    begin = resolve;
+  });
+  const numbers = (waits?: Promise<void>): Source =>
+    iterable({
+      open: async function* () {
+        await waits;
+        for (;;) yield { value: { tokens: [1, 2, 3] } };
+      },
+    });
+  const [one, other] = [
+    build("", { namespace: target, sources: { n: numbers() }, construct: { seqLength: 64 } }),
+    build("", { namespace: target, sources: { n: numbers(gate) }, construct: { seqLength: 32 } }),
+  ];
+  const later = failure(runPipeline(other, { ...fast, lanes: [1] }));
+  await expect.poll(() => ns.producerState("lane-1")).toBeDefined();
+  await runPipeline(one, { ...fast, lanes: [0], batchesMax: 2 });
+  begin();
+  expect(await later).toMatch(
+    /Another pipeline.* began to write .* at the same time.*fork it .*the pipeline has changed/,
+  );
+  expect(await failure(runPipeline(one, { ...fast, lanes: [0], batchesMax: 1 }))).toMatch(/the pipeline has changed/);
 });
 
 test("data that was copied elsewhere is the same data", async () => {

@@ -157,6 +157,11 @@ export async function inheritedPoints(
   );
 }
 
+/** Whether a namespace says which pipeline created it. */
+export function isMarked({ user }: Pick<Namespace, "user">): boolean {
+  return ((user ?? {}) as { readonly pipeline?: unknown }).pipeline !== undefined;
+}
+
 /**
  * Refuses a log that another pipeline created, also while nothing is in it: that one may be writing its first batches. Of a log that is complete only the
  * rules are compared: its shards may be gone.

@@ -37,6 +37,7 @@ import { pipelineMark } from "./lane-state.js";
 import { OpenPipeline } from "./open-pipeline.js";
 import type { Pipeline } from "./pipeline.js";
 import type { RunOptions, RunResult } from "./run-pipeline.js";
+import { SecondLook } from "./second-look.js";
 import { trainingLanes } from "./training-lanes.js";
 
 /** What a process of a fleet offers. */
@@ -295,11 +296,13 @@ export async function runConstructors(
   const kept = keeper.run(isKeeper, keeping.signal);
   kept.catch(() => {});
   try {
-    await assertNeighbours(ns, open.parts, { isLanes: true, count: lanes, held: [] }, options.signal);
+    const layout = { isLanes: true, count: lanes, held: [] };
+    await assertNeighbours(ns, open.parts, layout, options.signal);
     assertCreator(ns, open.resolved);
+    const look = new SecondLook(ns, open.parts, layout);
     const outcome = found.closed
       ? undefined
-      : await holdLanes(env, [trainingLanes(ns, open.parts, steps)], {
+      : await holdLanes(env, [trainingLanes(ns, open.parts, steps, look)], {
           ...settings,
           onHandover: (event) => {
             if (event.kind === "taken" || event.kind === "taken-over") held.add(event.lane);
@@ -314,6 +317,7 @@ export async function runConstructors(
           },
           signal: options.signal,
         });
+    if (outcome && outcome.batches > 0) await look.finish(undefined);
     const { closed, steps: range } = await ns.info();
     if (closed) {
       keeping.abort();

@@ -19,6 +19,7 @@ import { OpenPipeline } from "./open-pipeline.js";
 import type { Pipeline } from "./pipeline.js";
 import { runExchange } from "./run-fleet.js";
 import type { RunReport, RunSummary } from "./run-report.js";
+import { SecondLook } from "./second-look.js";
 import { appendOf } from "./training-lanes.js";
 
 /** What a process runs of a pipeline. */
@@ -112,6 +113,7 @@ export async function runPipeline(
     return result(true, found.steps.end);
   }
   const lanes = await openLanes(ns, open.parts, layout, settings.producer, options.signal);
+  const look = new SecondLook(ns, open.parts, layout);
   const ends = new LaneEnds(
     { ns, layout, steps, producing: settings.producer },
     open.parts,
@@ -125,7 +127,7 @@ export async function runPipeline(
   });
   try {
     await Promise.race([
-      produce(lanes, report, { steps, batchesMax: settings.batchesMax ?? Infinity }, options),
+      produce(lanes, report, { steps, batchesMax: settings.batchesMax ?? Infinity }, look, options),
       watched.then(() => new Promise<never>(() => {})),
     ]);
     watching.abort();
@@ -139,6 +141,7 @@ export async function runPipeline(
   }
   if (options.signal?.aborted) return await stop(ns, lanes, env, result);
   await Promise.all(lanes.map((lane) => closeLane(lane)));
+  await look.finish(options.signal);
   const isDone = lanes.every((lane) => lane.ended || lane.planner.nextStep >= steps);
   const { closed, end } = await ends.finish(isDone && settings.close !== false);
   return result(closed, end);
@@ -187,14 +190,17 @@ async function produce(
   lanes: readonly RunningLane[],
   report: RunReport,
   limits: { readonly steps: number; readonly batchesMax: number },
+  look: SecondLook,
   options: RunOptions,
 ): Promise<void> {
+  const begun = new Map(lanes.map(({ lane, producer }) => [lane, producer.nextSeq]));
   for (let made = 0; made < limits.batchesMax && !options.signal?.aborted; made++) {
     const open = lanes.filter((lane) => !lane.ended && lane.planner.nextStep < limits.steps);
     if (open.length === 0) return;
     // The lane that all others wait for comes first.
     const lane = open.reduce((a, b) => (b.planner.nextStep < a.planner.nextStep ? b : a));
     try {
+      if (made > 0) await look.take(lane.lane, begun.get(lane.lane) as number, options.signal);
       const batch = await lane.planner.next({ signal: options.signal });
       if (!batch) lane.ended = true;
       else await append(lane, batch, report, options);
