@@ -70,7 +70,7 @@ export class BatchWeaveError extends Error {
   readonly details: ErrorDetails;
 
   constructor(code: ErrorCode, message: string, details: ErrorDetails = {}, cause?: unknown) {
-    super(message, cause === undefined ? undefined : { cause });
+    super(withoutDoubleStops(message), cause === undefined ? undefined : { cause });
     this.code = code;
     this.details = details;
   }
@@ -84,6 +84,11 @@ export class BatchWeaveError extends Error {
   get exit(): 1 | 2 {
     return errorCodes[this.code].exit;
   }
+}
+
+/** A message may hold another sentence, which brought its own full stop: "it failed: no room.. Try again". An ellipsis and a path stay as they are. */
+function withoutDoubleStops(message: string): string {
+  return message.replace(/(?<=[^\s./])\.\.(?=\s|$)/g, ".");
 }
 
 /** Narrows a caught value, optionally to one code: `isBatchWeaveError(e, "FENCED")`. */

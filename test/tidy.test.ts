@@ -6,7 +6,7 @@
 import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { errorCodes } from "../src/errors.js";
+import { BatchWeaveError, errorCodes } from "../src/errors.js";
 import {
   exportedNames,
   importedNames,
@@ -388,6 +388,12 @@ describe("errors", () => {
   test("every code is thrown somewhere in src", () => {
     const thrown = new Set(sources.filter((file) => file.path !== "src/errors.ts").flatMap(codesThrown));
     expect(Object.keys(errorCodes).filter((code) => !thrown.has(code))).toEqual([]);
+  });
+
+  test("a message that holds another sentence has one full stop, and an ellipsis and a path stay", () => {
+    const said = (message: string): string => new BatchWeaveError("LIMIT", message).message;
+    expect(said("It failed: there is no room.. Try again..")).toBe("It failed: there is no room. Try again.");
+    for (const kept of ["Wait... Try a/.. and 0..3.", "Read ../x, not .. here: a/.."]) expect(said(kept)).toBe(kept);
   });
 
   test("asking for a code is not throwing it", () => {

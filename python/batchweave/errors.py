@@ -1,6 +1,7 @@
 """The one error class and its table of codes; the same codes, remedies and exit statuses as the TypeScript side."""
 from __future__ import annotations
 
+import re
 from typing import Any
 
 #: code -> (what the user must do, exit status of the command line). docs/errors.md says when each one comes.
@@ -42,6 +43,8 @@ class BatchWeaveError(Exception):
     """Everything BatchWeave raises on purpose. The message says what happened, to what, and what to do."""
 
     def __init__(self, code: str, message: str, details: dict[str, Any] | None = None) -> None:
+        # It may hold another sentence, which brought its own full stop. An ellipsis and a path stay as they are.
+        message = re.sub(r"(?<=[^\s./])\.\.(?=\s|$)", ".", message)
         super().__init__(message)
         self.code = code
         self.message = message

@@ -129,6 +129,11 @@ class Format(unittest.TestCase):
                 check_sample(wrong, entry, "here")
             self.assertEqual(caught.exception.code, "CORRUPT")
 
+    def test_a_message_that_holds_another_sentence_has_one_full_stop(self) -> None:
+        self.assertEqual(BatchWeaveError("LIMIT", "It failed: there is no room.. Try again..").message, "It failed: there is no room. Try again.")
+        for kept in ("Wait... Try a/.. and 0..3.", "Read ../x, not .. here: a/.."):
+            self.assertEqual(BatchWeaveError("LIMIT", kept).message, kept)
+
     def test_a_package_is_missing_only_if_it_is_not_there(self) -> None:
         require_package("json")
         with self.assertRaises(BatchWeaveError) as caught:

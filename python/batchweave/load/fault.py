@@ -51,7 +51,7 @@ def stop_for(fault: dict[str, Any]) -> BatchWeaveError:
     attempts = f" ({fault['attempts']} attempts)" if fault["attempts"] > 1 else ""
     return BatchWeaveError(
         _CODES[fault["stage"]],
-        f"Source {fault['source']} failed at {fault['stage']} {fault['id']}{attempts}: {fault['reason'].rstrip('.')}. Repair it, or say what "
+        f"Source {fault['source']} failed at {fault['stage']} {fault['id']}{attempts}: {fault['reason']}. Repair it, or say what "
         'to do with on_fault="skip" or "retry" in the source.',
         {name: fault[name] for name in ("source", "id", "stage", "attempts")},
     )
@@ -92,7 +92,7 @@ class FaultTally:
     def _refusal(self, fault: dict[str, Any], what: str) -> BatchWeaveError:
         return BatchWeaveError(
             "LIMIT",
-            f"Source {self._source}: {what}. The last is {fault['stage']} {fault['id']}: {fault['reason'].rstrip('.')}. Mend the source or its "
+            f"Source {self._source}: {what}. The last is {fault['stage']} {fault['id']}: {fault['reason']}. Mend the source or its "
             "transforms, or raise fault_share_max in it.",
             {"source": self._source, "faults": self.count},
         )

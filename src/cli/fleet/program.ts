@@ -42,7 +42,7 @@ export async function askProgram(
       reject(
         new BatchWeaveError(
           "ENGINE_FAILED",
-          `${program} ${args[0] ?? ""} failed: ${said.replace(/\.$/, "")}. Check that the engine is there and what you may do on it.`,
+          `${program} ${args[0] ?? ""} failed: ${said}. Check that the engine is there and what you may do on it.`,
           { program, status: code },
         ),
       );

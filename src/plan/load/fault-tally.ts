@@ -118,7 +118,7 @@ export class FaultTally {
     const { name } = this.#source;
     return new BatchWeaveError(
       "LIMIT",
-      `Source ${name}: ${what}${allowed}. The last is ${stage} ${id}: ${reason.replace(/\.$/, "")}. Mend the source or its transforms, or raise faultShareMax in it.`,
+      `Source ${name}: ${what}${allowed}. The last is ${stage} ${id}: ${reason}. Mend the source or its transforms, or raise faultShareMax in it.`,
       { source: name, faults: this.#count, id, stage },
     );
   }

@@ -74,7 +74,7 @@ export function stopFor({ source, id, stage, reason, attempts }: Fault, cause?: 
   const code = cause instanceof BatchWeaveError ? cause.code : codes[stage];
   return new BatchWeaveError(
     code,
-    `Source ${source} failed at ${stage} ${id}${attempts > 1 ? ` (${attempts} attempts)` : ""}: ${reason.replace(/\.$/, "")}. Repair it, or say what to do with onFault: "skip" or "retry" in the source.`,
+    `Source ${source} failed at ${stage} ${id}${attempts > 1 ? ` (${attempts} attempts)` : ""}: ${reason}. Repair it, or say what to do with onFault: "skip" or "retry" in the source.`,
     { source, id, stage, attempts },
     cause,
   );

@@ -69,7 +69,7 @@ function notLoaded(module: string, name: string, cause: unknown): BatchWeaveErro
   const isPackage = code === "ERR_MODULE_NOT_FOUND" && /^Cannot find package/.test(message);
   return new BatchWeaveError(
     isPackage ? "MISSING_PACKAGE" : "INVALID_ARGUMENT",
-    `The transform ${name} cannot be loaded: ${message.replace(/\.$/, "")}. ${isPackage ? "Install the package" : "Mend the module"}: ${module}`,
+    `The transform ${name} cannot be loaded: ${message}. ${isPackage ? "Install the package" : "Mend the module"}: ${module}`,
     { module, name },
     cause,
   );

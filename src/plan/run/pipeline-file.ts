@@ -36,7 +36,7 @@ async function importFile(path: string): Promise<Record<string, unknown>> {
     return await importModule(path.startsWith("file:") ? path : pathToFileURL(resolve(path)).href);
   } catch (error) {
     if (isBatchWeaveError(error)) throw error;
-    const reason = (error instanceof Error ? error.message : String(error)).replace(/\.$/, "");
+    const reason = error instanceof Error ? error.message : String(error);
     const message = `${path} could not be loaded: ${reason}. Mend the file and run again.`;
     throw new BatchWeaveError("INVALID_ARGUMENT", message, { path }, error);
   } finally {

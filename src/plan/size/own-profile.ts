@@ -157,7 +157,7 @@ async function ask(
   const last = errors.trim().split("\n").at(-1) ?? `status ${code}`;
   throw new BatchWeaveError(
     "INVALID_ARGUMENT",
-    `Source ${name} could not be measured by its Python loader: ${last.replace(/^error\[\w+\]: /, "").replace(/\.$/, "")}. Try it with: ${program} ${args.slice(0, -1).join(" ")}`,
+    `Source ${name} could not be measured by its Python loader: ${last.replace(/^error\[\w+\]: /, "")}. Try it with: ${program} ${args.slice(0, -1).join(" ")}`,
     { source: name, status: code },
   );
 }
