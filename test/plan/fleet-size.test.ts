@@ -16,6 +16,7 @@ import {
   describeFleet,
   external,
   type FleetCosts,
+  type FleetPlan,
   jsonl,
   type Pipeline,
   type PipelineSpec,
@@ -179,6 +180,20 @@ describe("the plan", () => {
     expect(planFleet(costsOf(dear), { stepSeconds: few.binding.stepSeconds * 1.001, cores: 8 }).feeds).toBe(true);
     const whole = planFleet(costsOf([profile("a", 10), profile("b", 100, { lanesMax: 1 })]), { stepSeconds: 1 });
     expect(whole).toMatchObject({ feeds: false, binding: { what: "source b: 1 lane at most" } });
+    // A log's lanes are what processes can hold: neither more because there are many shards, nor fewer because there is one.
+    const held = (lanes: number, lanesMax: number, readMs = 0.01): FleetPlan =>
+      planFleet(costsOf([profile("b", 100, { lanes, lanesMax, readMs })]), { stepSeconds: 1 });
+    expect(held(4, 64)).toMatchObject({
+      feeds: false,
+      binding: { what: "source b: 4 lanes" },
+      sources: { b: { lanes: 4 } },
+    });
+    expect(held(4, 64).binding.remedy).toMatch(/^more lanes of it .*can be divided into 64/);
+    expect(held(32, 1)).toMatchObject({ feeds: true, sources: { b: { lanes: 32, lanesMax: 1 } } });
+    expect(held(32, 1, 5).binding).toMatchObject({
+      what: "source b: 32 lanes",
+      remedy: expect.stringMatching(/shards/),
+    });
     const slow = costsOf([profile("a", 1)], { construct: { ...costsOf([]).construct, buildMs: 40_000 } });
     expect(planFleet(slow, { stepSeconds: 4 }).binding.what).toBe("the training log's 8 lanes");
     expect(describeFleet(few)).toMatch(/NOT ENOUGH: a step every 1.00 s/);

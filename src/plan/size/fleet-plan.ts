@@ -23,8 +23,9 @@ export interface SourcePlan {
   readonly readyBytes: number;
   /** Threads that it keeps busy in that phase, with room to spare. */
   readonly threads: number;
-  /** Lanes of its source log: parts that processes can hold. */
+  /** Lanes of its source log, which processes hold; those that it should have, where the pipeline has no logs yet. */
   readonly lanes: number;
+  /** So many could read it side by side, each byte once. */
   readonly lanesMax: number;
   /** Of a step that took nothing but this source: seconds of transform threads and of main threads, and blocks. */
   readonly threadSeconds: number;
@@ -211,7 +212,7 @@ export function planFleet(costs: FleetCosts, needs: SizeNeeds): FleetPlan {
     const busy = perSecond(peak.threadSeconds[i] as number);
     const reading = perSecond(peak.mainSeconds[i] as number);
     // Two parts for each process that it keeps busy: then parts of it can move without leaving half a process idle.
-    const lanes = Math.min(profile.lanesMax, powerOfTwo(Math.max((2 * busy) / threads, 2 * reading)));
+    const lanes = profile.lanes ?? Math.min(profile.lanesMax, powerOfTwo(Math.max((2 * busy) / threads, 2 * reading)));
     const alone = samplesOfStep(
       costs,
       profiles.map(() => 1),
@@ -297,7 +298,9 @@ function loadersOf(
   const parts = sources.flatMap(({ lanes, own }, source): PartLoad[] => {
     if (own) return [];
     const busy = (heaviest.threadSeconds[source] as number) / stepSeconds / busyShareMax / lanes;
-    const main = (heaviest.mainSeconds[source] as number) / stepSeconds / busyShareMax / lanes;
+    // Lanes that share a shard which cannot be divided all read it.
+    const readers = Math.min(lanes, costs.profiles[source]?.lanesMax ?? lanes);
+    const main = (heaviest.mainSeconds[source] as number) / stepSeconds / busyShareMax / readers;
     return Array.from({ length: lanes }, () => ({ source, threads: busy, main }));
   });
   const bins = partition(parts, { threads, main: 1, count: processes });
@@ -368,6 +371,13 @@ function assertMemory(needed: number, loaders: FleetPlan["loaders"], { memoryByt
   );
 }
 
+/** What gives a source more lanes. `isReading`: they would all read the same shards. */
+function remedyOf({ own, lanes, lanesMax, shards }: SourceProfile, isReading: boolean): string {
+  if (own) return "more lanes, or cheaper transforms";
+  if (lanes === undefined || isReading) return `more and smaller shards than ${shards}, or cheaper transforms`;
+  return `more lanes of it in the pipeline's file before its log is made (its shards can be divided into ${lanesMax}), or cheaper transforms`;
+}
+
 /** The step time that each limit allows; the longest binds. */
 function limitsOf(
   costs: FleetCosts,
@@ -385,15 +395,15 @@ function limitsOf(
       remedy: "more lanes in the pipeline's namespace, or fewer samples a batch",
     },
   ];
-  profiles.forEach(({ source, lanesMax, shards, own }, i) => {
+  profiles.forEach((profile, i) => {
+    const { source, lanesMax, lanes: held = lanesMax } = profile;
     const threadSeconds = Math.max(...loads.map((load) => load.threadSeconds[i] as number));
     const mainSeconds = Math.max(...loads.map((load) => load.mainSeconds[i] as number));
+    const [busy, reading] = [threadSeconds / (held * threads), mainSeconds / Math.min(held, lanesMax)];
     limits.push({
-      what: `source ${source}: ${lanesMax} ${lanesMax === 1 ? "lane" : "lanes"} at most`,
-      stepSeconds: Math.max(threadSeconds / (lanesMax * threads), mainSeconds / lanesMax) / busyShareMax,
-      remedy: own
-        ? "more lanes, or cheaper transforms"
-        : `more and smaller shards than ${shards}, or cheaper transforms`,
+      what: `source ${source}: ${held} ${held === 1 ? "lane" : "lanes"}${profile.lanes === undefined ? " at most" : ""}`,
+      stepSeconds: Math.max(busy, reading) / busyShareMax,
+      remedy: remedyOf(profile, reading > busy && lanesMax < held),
     });
   });
   if (needs.cores !== undefined)

@@ -1,5 +1,6 @@
 /** `fleet size`: measures a pipeline's sources and its batches, and sizes a fleet for them. Writes nothing. */
 import { BatchWeaveError, type Env } from "../../index.js";
+import { sourceLanes } from "../exchange/exchange.js";
 import { TransformPool } from "../load/transform-pool.js";
 import { type Pipeline, type ResolvedPipeline, resolvePipeline } from "../run/pipeline.js";
 import { isExternal } from "../source/external-source.js";
@@ -63,7 +64,7 @@ export async function measureFleet(
     // The first source's transforms have started the thread.
     if (!isExternal(source) && pool.threads > 0 && threadBytes === 0)
       threadBytes = Math.max(1, process.memoryUsage.rss() - processBytes);
-    profiles.push(measured.profile);
+    profiles.push(resolved.exchange ? { lanes: sourceLanes(source), ...measured.profile } : measured.profile);
     samples.push(measured.samples);
     options.onSource?.(measured.profile, profiles.length, sources.length);
   }

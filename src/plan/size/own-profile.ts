@@ -4,7 +4,7 @@
  */
 import { spawn } from "node:child_process";
 import { BatchWeaveError, checkSample, decodeSampleTable, isBatchWeaveError, openNamespace } from "../../index.js";
-import { exchangeAt, sourceLogUri } from "../exchange/exchange.js";
+import { exchangeAt, sourceLanes, sourceLogUri } from "../exchange/exchange.js";
 import { decodeSample } from "../exchange/sample-codec.js";
 import { metaOf } from "../load/prepared-sample.js";
 import type { ResolvedPipeline } from "../run/pipeline.js";
@@ -88,21 +88,24 @@ async function profileLog(
     const tokens = samples.reduce((sum, { meta }) => sum + meta.tokens, 0) / samples.length;
     const readyBytes = (payload as Uint8Array).length / samples.length;
     const costs = { samples: samples.length, faults: 0, tokens, pieces: 1, readMs: 0, loaderMs: 0, readyBytes };
-    const lanesMax = settings.lanes ?? 1;
-    return { profile: profileOf(name, { ...costs, lanesMax, own: { processBytes: 0, workerBytes: 0 } }), samples };
+    const lanes = sourceLanes(source);
+    return {
+      profile: profileOf(name, { ...costs, lanes, lanesMax: lanes, own: { processBytes: 0, workerBytes: 0 } }),
+      samples,
+    };
   }
   throw nothingYet(name, uri);
 }
 
 type OwnCosts = Pick<
   SourceProfile,
-  "samples" | "faults" | "tokens" | "pieces" | "readMs" | "loaderMs" | "readyBytes" | "lanesMax" | "own"
+  "samples" | "faults" | "tokens" | "pieces" | "readMs" | "loaderMs" | "readyBytes" | "lanes" | "lanesMax" | "own"
 >;
 
 function profileOf(source: string, costs: OwnCosts): SourceProfile {
-  const { samples, faults, tokens, pieces, readMs, loaderMs, readyBytes, lanesMax, own } = costs;
+  const { samples, faults, tokens, pieces, readMs, loaderMs, readyBytes, lanes, lanesMax, own } = costs;
   const elsewhere = { shards: 0, shardBytes: 0, constructorMs: 0, reads: 0, readBytes: 0, windowBytes: 0 };
-  return { source, samples, faults, tokens, pieces, readMs, loaderMs, readyBytes, lanesMax, own, ...elsewhere };
+  return { source, samples, faults, tokens, pieces, readMs, loaderMs, readyBytes, lanes, lanesMax, own, ...elsewhere };
 }
 
 function samplesOf(source: string, table: Uint8Array, payload: Uint8Array, where: string): ProfiledSample[] {

@@ -22,6 +22,8 @@ export interface SourceProfile {
   readonly shardBytes: number;
   /** So many lanes can read it side by side, each byte once. */
   readonly lanesMax: number;
+  /** Lanes of its log, fixed by the pipeline's file: so many processes can hold it. Undefined: samples are exchanged in memory. */
+  readonly lanes?: number | undefined;
   /** Samples that were measured, and those of them that cannot be used. */
   readonly samples: number;
   readonly faults: number;
