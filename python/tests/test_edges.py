@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 from batchweave import BatchWeaveError, open_namespace
+from batchweave.cli import main as cli
 from batchweave.format.checksum import crc32
 from batchweave.format.descriptor import Descriptor, Extent
 from batchweave.format.keys import INTENT_PREFIX, batch_intents, batch_key, parse_intent_key
@@ -128,6 +129,13 @@ class Format(unittest.TestCase):
             with self.assertRaises(BatchWeaveError) as caught:
                 check_sample(wrong, entry, "here")
             self.assertEqual(caught.exception.code, "CORRUPT")
+
+    def test_a_number_that_is_none_says_what_is_allowed(self) -> None:
+        for given, least in (("--iterations=-3", 1), ("--iterations=0", 1), ("--rank=x", 0)):
+            with self.assertRaisesRegex(BatchWeaveError, f"it must be a whole number of at least {least}, such as 8, not '"):
+                cli._parser().parse_args(["consume", "memory:", *given.split("=")])
+        with self.assertRaisesRegex(BatchWeaveError, "--workers: it must be a whole number of at least 0"):
+            cli._parser().parse_args(["load", "a.py:b", "--workers", "-1"])
 
     def test_a_message_that_holds_another_sentence_has_one_full_stop(self) -> None:
         self.assertEqual(BatchWeaveError("LIMIT", "It failed: there is no room.. Try again..").message, "It failed: there is no room. Try again.")

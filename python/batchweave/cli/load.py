@@ -13,12 +13,12 @@ from .stopping import Stopped
 from .telemetry import add_telemetry
 
 
-def add_load(commands: Any, count: Callable[[str], int]) -> None:
+def add_load(commands: Any, whole: Callable[[str], int], count: Callable[[str], int]) -> None:
     """The subcommand and its options."""
     load = commands.add_parser("load", help="Fills the log of a Python source; start it as often as you like.")
     load.add_argument("source", help="A Python file and the name of a batchweave.load.Source in it: pipeline.py:books.")
     load.add_argument("--uri", help="The folder of source logs (default: what the source says, or BATCHWEAVE_SOURCES).")
-    load.add_argument("--workers", type=int, help="Processes for transforms (default: one a core; 0: none, transforms run in this process).")
+    load.add_argument("--workers", type=whole, help="Processes for transforms (default: one a core; 0: none, transforms run in this process).")
     load.add_argument("--lanes", type=count, help="Lanes that this process holds at most (default: all).")
     load.add_argument("--measure", type=count, metavar="N", help="Write nothing; say what N samples cost, as fleet size asks.")
     load.add_argument("--seconds", type=float, default=10.0, help="With --measure: time for it, about (default 10).")

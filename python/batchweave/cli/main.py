@@ -156,16 +156,14 @@ class _Parser(argparse.ArgumentParser):
         raise invalid(f"{message[:1].upper()}{message[1:]}. Run `python -m batchweave --help`.")
 
 
-def _whole(text: str) -> int:
-    if re.fullmatch(r"[0-9]{1,15}", text):
+def _whole(text: str, least: int = 0) -> int:
+    if re.fullmatch(r"[0-9]{1,15}", text) and int(text) >= least:
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    raise argparse.ArgumentTypeError(f"it must be a whole number of at least {least}, such as 8, not {text!r}")
 
 
 def _count(text: str) -> int:
-    if _whole(text) > 0:
-        return int(text)
-    raise argparse.ArgumentTypeError("it must be at least 1")
+    return _whole(text, 1)
 
 
 def _size(text: str) -> int:
@@ -207,7 +205,7 @@ def _parser() -> _Parser:
     add_telemetry(consume)
     consume.add_argument("--json", action="store_true")
     consume.set_defaults(run=_consume)
-    add_load(commands, _count)
+    add_load(commands, _whole, _count)
     return parser
 
 
