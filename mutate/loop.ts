@@ -170,9 +170,14 @@ async function runOnce(folder: string, work: Work, onReport: (report: Report) =>
     detached: true,
     env: { ...process.env, NO_COLOR: "1", BATCHWEAVE_LOOP: workPath },
   });
+  const kill = (): void => {
+    if (!isGone && child.pid !== undefined) process.kill(-child.pid, "SIGKILL");
+  };
   let isGone = false;
+  process.once("exit", kill);
   child.once("exit", () => {
     isGone = true;
+    process.off("exit", kill);
   });
   let [offset, rest, deadline, isEnded] = [0, "", Date.now() + readyMsMax, false];
   const buffer = Buffer.alloc(1 << 20);
@@ -199,5 +204,5 @@ async function runOnce(folder: string, work: Work, onReport: (report: Report) =>
     listen();
   }
   listen();
-  if (!isGone && child.pid !== undefined) process.kill(-child.pid, "SIGKILL");
+  kill();
 }

@@ -68,6 +68,8 @@ if (values.help) {
   process.exit(0);
 }
 process.chdir(root);
+// The processes that try mutants end with this one.
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(130));
 const wanted = values.rooms.split(",");
 const tracked = spawnSync("git", ["ls-files", "-co", "--exclude-standard"], { cwd: root, encoding: "utf8" })
   .stdout.split("\n")
