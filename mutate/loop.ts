@@ -47,7 +47,7 @@ export interface Measured {
 
 const pollMs = 250;
 /** Beside the limit of a test itself: only what never gives up the processor gets so far. */
-const graceMs = 15_000;
+const graceMs = 5_000;
 const readyMsMax = 1_800_000;
 
 /** A copy of the tree with all mutants in it, numbered from 1. Dispose it. */

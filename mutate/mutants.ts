@@ -94,10 +94,11 @@ export function mutantsOf(file: string, text: string): Mutant[] {
   return found.map(({ mutant }) => mutant);
 }
 
-/** What people are told is not what the program does: errors, counters, and a choice between two sentences. */
+/** What people are told is not what the program does: errors, counters, sentences, and a choice between two of them. A name or a key has no blank. */
 function isTold(node: Node, of: (node: Node) => string): boolean {
   if (node.type === "ThrowStatement") return true;
   if (node.type === "NewExpression") return /Error$/.test(of(node["callee"] as Node));
+  if (node.type === "TemplateLiteral") return isSentence(of(node));
   if (node.type === "ExpressionStatement") return telling.test(of(node));
   if (node.type !== "ConditionalExpression") return false;
   return [node["consequent"], node["alternate"]].every((side) => isSentence(of(side as Node)));

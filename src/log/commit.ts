@@ -193,8 +193,7 @@ export class Committer {
       () => "late" as const,
       () => "late" as const,
     );
-    const outcome = await Promise.race([first, late]);
-    stop.abort(slowPutOver);
+    const outcome = await Promise.race([first, late]).finally(() => stop.abort(slowPutOver));
     if (outcome !== "unknown") this.#roundTrip.learn(this.#env.monotonic() - begun);
     if (outcome !== "late") return outcome;
     const second = this.#store.create(key, bytes, { signal });

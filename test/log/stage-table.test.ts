@@ -359,13 +359,13 @@ describe("batches and producers", () => {
     stageOpening(draft, "p", "bbbbbbbbbbbb", undefined);
     expect(opened("p")).toMatchObject({ epoch: 2, incarnation: "bbbbbbbbbbbb", seq: 0 });
     const silent = {
-      state: state({ epoch: asEpoch(4), seq: asSeq(7), rest: { x: 1 } }),
+      state: state({ epoch: asEpoch(4), seq: asSeq(7), rest: ["x"] }),
       table: ref(2),
       hasResumePoint: true,
     };
     stageOpening(draft, "q", "bbbbbbbbbbbb", silent);
     expect(opened("q")).toEqual({
-      ...{ epoch: 5, incarnation: "bbbbbbbbbbbb", seq: 7, at: 1, rest: { x: 1 } },
+      ...{ epoch: 5, incarnation: "bbbbbbbbbbbb", seq: 7, at: 1, rest: ["x"] },
       resume: { kind: "table", table: ref(2) },
     });
     stageOpening(draft, "r", "bbbbbbbbbbbb", { ...silent, hasResumePoint: false });
