@@ -149,6 +149,7 @@ test("a hole is refused, and said to end where the next reference begins", async
     ],
     ["no last segment", [{ ...segments, refs: level(0).refs.slice(0, 2) }, nodes], sealed - 1, sealed],
     ["a node without one", [segments, { start: 0, refs: [holed, refOf(1, 1)] }], 3 * segment + 7, 4 * segment],
+    ["a second node without its first", [segments, { start: 1, refs: [holedAtFirst] }], node, node + segment],
     ["a node without its first", [segments, { start: 0, refs: [refOf(1, 0), holedAtFirst] }], node, node + segment],
   ];
   for (const [name, index, step, until] of cases) {

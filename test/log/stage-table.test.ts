@@ -10,16 +10,12 @@ import {
   asVersion,
   type Descriptor,
   genesisManifest,
-  type Intent,
   type Manifest,
   type NamespaceSpec,
   type NodeRef,
   type ProducerState,
-  type SilentProducer,
 } from "../../src/format/index.js";
 import { Draft } from "../../src/log/draft.js";
-import { type Intents, noIntents, spentIntents, stageIntents } from "../../src/log/intents.js";
-import { findSilent, lookUpSilence, stageSilence } from "../../src/log/silent.js";
 import {
   firstOwnStep,
   laneNumber,
@@ -309,6 +305,8 @@ describe("lanes", () => {
     put(1, 0, 1);
     expect([draft.end, draft.waiting.size]).toEqual([3, 63]);
     expect(put(2, 64, 66)).toEqual(["staged", "ahead"]);
+    const one = draftOn({ waiting: new Map([[asStep(3), batch("lane-0", 1)]]) }, lanes3);
+    expect(() => stageClosing(one, false)).toThrow(expect.objectContaining({ code: "INVALID_ARGUMENT" }));
     expect(() => stageClosing(draft, false)).toThrow(expect.objectContaining({ code: "INVALID_ARGUMENT" }));
     expect([stageClosing(draft, true), draft.closed, draft.waiting.size, stageClosing(draft, false)]).toEqual([
       false,
@@ -377,234 +375,5 @@ describe("batches and producers", () => {
     expect(stageReturn(draft, holder("s", 4), silent)).toBe(false);
     expect(stageReturn(draft, holder("u", 3), silent)).toBe(false);
     expect(stageReturn(draft, holder("u", 4), undefined)).toBe(false);
-  });
-});
-
-describe("intents", () => {
-  const intents = (more: Partial<Intents>): Intents => ({ ...noIntents, ...more });
-  const carried = (batches: readonly Descriptor[], change: Partial<Manifest> = {}): number => {
-    const draft = draftOn({ producers: new Map([["p", state({ seq: asSeq(3) })]]), ...change });
-    return stageIntents(draft, spec, intents({ batches: new Map([["p", batches]]) }), new Map());
-  };
-
-  test("a carrier carries from the next seq to the first gap, of the holder, while the log is open", () => {
-    const of = (...seqs: readonly number[]) => seqs.map((seq) => batch("p", seq));
-    expect([carried(of(1, 2, 3, 4)), carried(of(3, 3, 4)), carried(of(4)), carried(of(3, 5))]).toEqual([2, 2, 0, 1]);
-    expect(carried(of(3), { closed: true })).toBe(0);
-    expect(carried(of(3), { producers: new Map() })).toBe(0);
-    expect(carried([batch("p", 3, { epoch: asEpoch(2) })])).toBe(0);
-    expect(carried(of(3, 4), { orphanCutoff: asVersion(6) })).toBe(0);
-  });
-
-  test("a descriptor that cannot be right is not carried", () => {
-    const extent = { cells: 2, size: 228, table: 100, check: 1 };
-    const one = { cells: 1, size: 204, table: 100, check: 1 };
-    const well = (extents: Descriptor["extents"], stride?: number) =>
-      carried([batch("p", 3, { extents, ...(stride === undefined ? {} : { stride }) })]);
-    expect([well([extent]), well([one, one]), well([extent], 50), well([extent], 51)]).toEqual([1, 1, 1, 0]);
-    expect([
-      well([one]),
-      well([extent, one]),
-      well([{ ...extent, size: 227 }]),
-      well([{ ...extent, size: 229 }]),
-    ]).toEqual([0, 0, 0, 0]);
-  });
-
-  test("an opening is carried only for the epoch that its opener saw, and not where a table may hold the state", () => {
-    const opens = (before: number, change: Partial<Manifest>, silent?: SilentProducer): unknown => {
-      const draft = draftOn(change);
-      const opening = { producer: "p", before: asEpoch(before), incarnation: "bbbbbbbbbbbb" };
-      const found = silent && { state: silent.state, table: ref(1), hasResumePoint: false };
-      const n = stageIntents(draft, spec, intents({ openings: [opening] }), new Map(found ? [["p", found]] : []));
-      return [n, draft.producers.get("p")?.epoch];
-    };
-    const producers = new Map([["p", state({ epoch: asEpoch(3) })]]);
-    expect(opens(0, {})).toEqual([1, 1]);
-    expect(opens(1, {})).toEqual([0, undefined]);
-    expect(opens(3, { producers })).toEqual([1, 4]);
-    expect(opens(2, { producers })).toEqual([0, 3]);
-    expect(opens(3, { producers, closed: true })).toEqual([0, 3]);
-    expect(opens(3, { producers, tables: [ref(1)] })).toEqual([1, 4]);
-    expect(opens(0, { tables: [ref(1)] })).toEqual([0, undefined]);
-    expect(opens(5, { tables: [ref(1)] }, { state: state({ epoch: asEpoch(5) }), resumePoint: undefined })).toEqual([
-      1, 6,
-    ]);
-    const leaving = { producer: "p", epoch: asEpoch(3), incarnation };
-    const draft = draftOn({ producers });
-    expect(stageIntents(draft, spec, intents({ leavings: [leaving, leaving] }), new Map())).toBe(1);
-  });
-
-  test("spent is what is in, fenced, opened or left, and nothing before that", () => {
-    const spent = (intent: Intent, of: ProducerState | undefined): boolean =>
-      spentIntents(intents({ keys: new Map([["k", intent]]) }), new Map(of ? [["p", of]] : [])).length === 1;
-    const opening: Intent = { kind: "opening", opening: { producer: "p", before: asEpoch(2), incarnation } };
-    const at = (epoch: number, more: Partial<ProducerState> = {}) => state({ epoch: asEpoch(epoch), ...more });
-    expect([spent(opening, undefined), spent(opening, at(2)), spent(opening, at(3))]).toEqual([false, false, true]);
-    const leaving: Intent = { kind: "leaving", leaving: { producer: "p", epoch: asEpoch(2), incarnation } };
-    expect([spent(leaving, undefined), spent(leaving, at(2)), spent(leaving, at(3))]).toEqual([false, false, true]);
-    expect([spent(leaving, at(2, { left: asEpoch(2) })), spent(leaving, at(2, { left: asEpoch(1) }))]).toEqual([
-      true,
-      false,
-    ]);
-    const own: Intent = { kind: "batches", batches: [batch("p", 4), batch("p", 5)] };
-    expect([undefined, at(1, { seq: asSeq(5) }), at(1, { seq: asSeq(6) }), at(2)].map((of) => spent(own, of))).toEqual([
-      false,
-      false,
-      true,
-      true,
-    ]);
-    expect(spent(own, at(1, { seq: asSeq(9), incarnation: "bbbbbbbbbbbb" }))).toBe(false);
-  });
-});
-
-describe("silent producers", () => {
-  const policy = { silentVersions: 100, inlineProducersMin: 20, movedMin: 4 };
-  const base = (version: number, ats: readonly number[], tables: readonly NodeRef[] = []): Manifest => ({
-    ...genesisManifest(spec),
-    version: asVersion(version),
-    tables,
-    producers: new Map(ats.map((at, i) => [`p${i}`, state({ at: asVersion(at) })])),
-  });
-  const moved = async (of: Manifest, more: object = {}): Promise<string[] | undefined> => {
-    const none = async () => new Map();
-    const found = await lookUpSilence(of, { ...policy, ...more }, none, async (id) => `after ${id}`);
-    return found && [...found.moved.keys()];
-  };
-  const young = Array.from({ length: 16 }, () => 900);
-
-  test("those older than the limit move, oldest first, when enough of enough are", async () => {
-    expect(await moved(base(1_000, [...young, 899, 897, 898, 896]))).toEqual(["p19", "p17", "p18", "p16"]);
-    expect(await moved(base(1_000, [...young, 899, 897, 898, 900]))).toBeUndefined();
-    expect(await moved(base(1_000, [...young.slice(1), 1, 2, 3, 4]))).toBeUndefined();
-    expect(
-      await moved(
-        base(
-          100,
-          Array.from({ length: 20 }, () => -1),
-        ),
-      ),
-    ).toBeUndefined();
-    expect(
-      await moved(
-        base(
-          101,
-          Array.from({ length: 20 }, () => 0),
-        ),
-      ),
-    ).toHaveLength(20);
-    expect(
-      await moved(
-        base(
-          1_000,
-          Array.from({ length: 70 }, () => 1),
-        ),
-      ),
-    ).toHaveLength(64);
-    expect(
-      await moved(base(1_000, [...young, ...young.slice(1).map(() => 1)]), { movedMin: undefined }),
-    ).toBeUndefined();
-    expect(await moved(base(1_000, [...young, ...young.map(() => 1)]), { movedMin: undefined })).toHaveLength(16);
-  });
-
-  test("one whose last batch is gone stays; any other failure is one", async () => {
-    const { BatchWeaveError } = await import("../../src/errors.js");
-    const of = base(1_000, [...young, 1, 2, 3, 4]);
-    const fail = (code: "MISSING_OBJECT" | "CORRUPT") =>
-      lookUpSilence(
-        of,
-        policy,
-        async () => new Map(),
-        async (id) => {
-          if (id === "p17") throw new BatchWeaveError(code, "gone", {});
-          return 1;
-        },
-      );
-    expect([...((await fail("MISSING_OBJECT"))?.moved.keys() ?? [])]).toEqual(["p16", "p18", "p19"]);
-    await expect(fail("CORRUPT")).rejects.toMatchObject({ code: "CORRUPT" });
-  });
-
-  test("eight tables are merged, the last alone where all would be too large, none where it would be too", async () => {
-    const sizes = async (counts: readonly number[]): Promise<number[] | undefined> => {
-      const table = (n: number) =>
-        new Map(Array.from({ length: n }, (_, i) => [`t${i}`, { state: state(), resumePoint: 1 }]));
-      const of = base(
-        1_000,
-        [...young, 1, 2, 3, 4],
-        counts.map((_, i) => ref(i)),
-      );
-      const found = await lookUpSilence(
-        of,
-        policy,
-        async ({ k }) => table(counts[k] as number),
-        async () => 1,
-      );
-      return found?.merged.map(({ size }) => size);
-    };
-    expect(await sizes([9, 9, 9, 9, 9, 9, 9])).toEqual([]);
-    expect(await sizes([1, 2, 3, 4, 5, 6, 7, 8])).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
-    expect(await sizes([500, 1, 2, 3, 4, 5, 6, 7, 8])).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
-    // 4,096 of a table at most, with the four that move.
-    expect(await sizes([4_085, 1, 1, 1, 1, 1, 1, 1])).toHaveLength(8);
-    expect(await sizes([4_086, 1, 1, 1, 1, 1, 1, 1])).toEqual([1]);
-    expect(await sizes([1, 1, 1, 1, 1, 1, 1, 4_092])).toEqual([4_092]);
-    expect(await sizes([1, 1, 1, 1, 1, 1, 1, 4_093])).toEqual([]);
-  });
-
-  test("what moves makes one table of itself and the merged; who is back or changed stays where it is", () => {
-    const draft = new Draft(base(1_000, [900, 1, 2], [ref(0), ref(1), ref(2)]), stamp);
-    const entry = (n: number): SilentProducer => ({ state: state({ seq: asSeq(n) }), resumePoint: n });
-    draft.producers.set("p2", state({ at: draft.version }));
-    const own = draft.base.producers;
-    const findings = {
-      moved: new Map(["p1", "p2"].map((id) => [id, { state: own.get(id) as ProducerState, resumePoint: id }])),
-      merged: [
-        new Map([
-          ["x", entry(1)],
-          ["p0", entry(2)],
-        ]),
-        new Map([["x", entry(3)]]),
-      ],
-    };
-    stageSilence(draft, findings);
-    expect([...draft.producers.keys()]).toEqual(["p0", "p2"]);
-    expect(draft.tables.map(({ k }) => k)).toEqual([0, 0]);
-    const [sealed] = draft.sealed;
-    const table = Buffer.from((sealed as { bytes: Uint8Array }).bytes).toString();
-    expect([/"p1"/.test(table), /"p0"/.test(table), /"p2"/.test(table), table.split('"x"').length]).toEqual([
-      true,
-      false,
-      false,
-      2,
-    ]);
-    const quiet = new Draft(base(1_000, [900], [ref(0)]), stamp);
-    stageSilence(quiet, undefined);
-    stageSilence(quiet, { moved: new Map(), merged: [new Map()] });
-    expect([quiet.tables, quiet.sealed]).toEqual([[ref(0)], []]);
-  });
-
-  test("the newest table that has an id is asked last by nobody", async () => {
-    const entry = (seq: number, resumePoint: unknown): SilentProducer => ({
-      state: state({ seq: asSeq(seq) }),
-      resumePoint,
-    });
-    const tables = [
-      new Map([["p", entry(1, 1)]]),
-      new Map([["p", entry(2, undefined)]]),
-      new Map([["q", entry(3, 3)]]),
-    ];
-    const of = base(9, [], [ref(0), ref(1), ref(2)]);
-    const asked: number[] = [];
-    const read = async ({ k }: NodeRef) => {
-      asked.push(k);
-      return tables[k] as Map<string, SilentProducer>;
-    };
-    expect(await findSilent(of, "p", read)).toEqual({
-      state: state({ seq: asSeq(2) }),
-      table: ref(1),
-      hasResumePoint: false,
-    });
-    expect(asked).toEqual([2, 1]);
-    expect((await findSilent(of, "q", read))?.hasResumePoint).toBe(true);
-    expect(await findSilent(of, "none", read)).toBeUndefined();
   });
 });
