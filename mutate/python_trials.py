@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Sequence
 
 FOLDERS = (Path("python").resolve(), Path("python/tests").resolve())
 #: A test that takes so many times what it takes without a mutant hangs, and at least so many seconds. It must hang twice, the second time for longer.
-SLOWER_MAX, HANGS_S = 20, float(os.environ.get("MUTATE_HANGS_S", "5"))
+SLOWER_MAX, HANGS_S = 6, float(os.environ.get("MUTATE_HANGS_S", "5"))
 #: What goes by a clock, or by other processes, fails on a busy machine too: it must fail twice.
 BY_CLOCK = re.compile(r"subprocess|time\.sleep|\.wait\(|\.join\(|threading")
 #: Not ours, slow to import, and not changed by any mutant.
@@ -141,6 +141,7 @@ class Trials:
 
         try:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             null = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(null, stream)
@@ -182,6 +183,8 @@ def main() -> None:
     # Only the hook of a child imports ours.
     sys.path[:] = [path for path in sys.path if Path(path).resolve() not in FOLDERS]
     trials = Trials()
+    # Whoever ends this process ends the child too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     for line in sys.stdin:
         trial = json.loads(line)
         caught = trials.try_mutant(trial["mutant"], {test["path"]: test["ms"] for test in trial["tests"]}) if trial["tests"] else None
