@@ -62,7 +62,7 @@ class Places(unittest.TestCase):
                 said = refusal(self, lambda: assert_mesh({"dp": 1, axis: bad}))
                 self.assertEqual((said.message, said.details), (f"mesh.{axis} must be a whole number of at least 1, not {bad}.", {axis: bad}))
         refusal(self, lambda: assert_mesh({"tp": 2}))
-        refusal(self, lambda: place_rank({"dp": 0}, 0))
+        self.assertIn("ep 3 does not divide", refusal(self, lambda: place_rank({"dp": 2, "ep": 3}, 0)).message)
         assert_mesh({"dp": 1})
 
     def test_experts_regroup_ranks_that_are_there(self) -> None:
@@ -142,6 +142,7 @@ class Processes(unittest.TestCase):
             ({"tp": 2}, 4, launched, "rank is 4, and RANK says that this process is rank 5."),
             ({"dp": 2}, None, {}, "The mesh has 2 ranks (dp 2) and nothing says which one this is."),
             ({"tp": 0}, None, launched, "mesh.tp must be"),
+            ({"dp": 0}, None, launched, "mesh.dp must be"),
             ({"xp": 2}, None, {}, "The mesh has an axis 'xp'; it can have dp, cp, tp, pp, ep and order."),
             (4, None, {}, "mesh must be a dict"),
             (None, None, {"RANK": "x"}, 'RANK is "x"; it must be a whole number.'),
@@ -150,6 +151,8 @@ class Processes(unittest.TestCase):
         ):
             self.assertIn(part, refusal(self, lambda: resolve_mesh(mesh, rank, environment)).message)
         self.assertEqual(resolve_mesh(None, None, {"RANK": "", "WORLD_SIZE": ""})[:2], (0, 1))
+        self.assertEqual(resolve_mesh({"dp": 2}, 1, {"RANK": "x"})[:2], (1, 2), "nothing is asked of the launcher")
+        self.assertEqual(resolve_mesh(None, None, {"PMI_RANK": "1", "PMI_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "8"})[:2], (1, 2), "rank and world of one launcher")
         self.assertEqual(resolve_mesh({"dp": 1_000_000_000}, None, {"RANK": "123456789"}).rank, 123_456_789)
 
     def test_a_process_that_multiprocessing_started_must_be_told_who_it_is(self) -> None:

@@ -116,6 +116,7 @@ class Starts(unittest.TestCase):
         def defaults(call: Any) -> dict[str, Any]:
             return {name: p.default for name, p in inspect.signature(call).parameters.items() if p.default is not p.empty}
 
+        next(self.consumer())
         self.assertEqual(defaults(Consumer), {
             "start": "earliest", "policy": "per-rank", "layout": "contiguous", "rows_per_rank": 1, "group": "default", "wait_timeout": 600.0,
             "prefetch_bytes_max": 268_435_456, "prefetch_iterations_max": 32, "reads_in_flight_max": 16, "poll_delay": 0.05, "poll_delay_max": 1.0, "stride": 1,
@@ -130,6 +131,9 @@ class Starts(unittest.TestCase):
             "data_ranks": 1, "d": 0, "chunk_ranks": 1, "c": 0, "policy": "per-rank", "layout": "contiguous", "rows_per_rank": 1,
         })
         self.assertEqual(EpochOrder("n", 3, 9)[3:], (None, 0, 0, 1, 0))
+        found = projection_of(self.world.log, resolve_mesh({"dp": 1}, 0, {}), order=EpochOrder("n", 3, 9), last="pad")
+        assert isinstance(found, EpochProjection)
+        self.assertEqual((found.last, found.end_row(1)), ("pad", 9))
         self.assertEqual(IterationPlan(0, 0, 0, 0, 0, 0, []).padding, 0)
 
 

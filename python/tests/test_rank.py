@@ -165,9 +165,9 @@ class Rank(unittest.TestCase):
         consumer._row, consumer._iteration, consumer.waited, consumer._waiting_since = 4, 9, 1.5, 10.0
         consumer.reader.stats.add(30)
         consumer.reader.stats.add(4)
-        with mock.patch.object(consumer_module, "time", mock.Mock(monotonic=lambda: 10.25)):
+        with mock.patch.object(consumer_module, "time", mock.Mock(monotonic=lambda: 12.5)):
             self.assertEqual(consumer.facts(), {
-                "group": "g", "rank": 0, "worldSize": 1, "iteration": 9, "step": 4, "lagSteps": 2, "waitedMs": 1_750, "waitingMs": 250, "readBytes": 34,
+                "group": "g", "rank": 0, "worldSize": 1, "iteration": 9, "step": 4, "lagSteps": 2, "waitedMs": 4_000, "waitingMs": 2_500, "readBytes": 34,
                 "requests": 2, "client": "python",
             })
             consumer._waiting_since = None
@@ -181,6 +181,13 @@ class Rank(unittest.TestCase):
         self.assertEqual(consumer.cursor, consumer._order.state(7, 9))
         consumer._log.head.known = None
         self.assertEqual(consumer.facts()["lagSteps"], 0)
+
+    def test_epochs_go_on_where_their_state_says(self) -> None:
+        order = EpochOrder(self.world.log.spec.uuid, 1, 3, epoch=None, epochs=2)
+        consumer = self.consumer(order=order, start=order.state(4, 9))
+        self.assertEqual(consumer.cursor, order.state(4, 9))
+        share = next(consumer)
+        self.assertEqual((share.iteration, share.slices[0].step, share.next), (9, 2, order.state(5, 10)))
 
     def test_whoever_measures_is_told_of_every_share_and_of_the_end_and_nobody_else_is(self) -> None:
         for is_heard in True, False:
@@ -199,12 +206,13 @@ class Rank(unittest.TestCase):
                 next(consumer)
                 log = consumer._log
                 before = time.monotonic()
-                reader = consumer.reader
+                reader, prefetch = consumer.reader, mock.Mock(wraps=consumer._prefetch)
+                consumer._prefetch = prefetch
                 with mock.patch.object(reader, "join", wraps=reader.join) as joined, mock.patch.object(reader, "close", wraps=reader.close) as closed:
                     consumer.close()
             self.assertEqual(made.mock_calls[:1], [mock.call(log.store, log.spec.uuid, "rank", "g" * 50 + "-0", consumer.facts, 1)] if pulse else [])
             self.assertEqual((made.call_count, made.return_value.stop.call_count), (int(pulse), int(pulse)))
-            for until in [*joined.call_args[0], *(made.return_value.join.call_args[0] if pulse else [])]:
+            for until in [*joined.call_args[0], *prefetch.join.call_args[0], *(made.return_value.join.call_args[0] if pulse else [])]:
                 self.assertTrue(before + 4 < until <= time.monotonic() + 5)
             self.assertEqual((consumer._pulse, consumer._prefetch, closed.called), (None, None, True))
         self.assertGreater(JOIN_S, 0)
