@@ -197,6 +197,7 @@ class Projections(unittest.TestCase):
             said = refusal(self, lambda: Projection(1, 8, 1, 0, chunk_ranks, 0, layout=layout))
             self.assertEqual(said.details, {"cp": chunk_ranks, "chunks": 8, "fits": fits})
             self.assertEqual("in zigzag (2 x cp groups)" in said.message, layout == "zigzag")
+        self.assertEqual(refusal(self, lambda: Projection(1, 3, 1, 0, 2, 0, layout="zigzag")).details["fits"], [1])
         for what, value in ("policy", "all"), ("layout", "zag"):
             self.assertIn(f'{what} must be "', refusal(self, lambda: Projection(1, 8, **{what: value})).message)
 

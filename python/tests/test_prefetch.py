@@ -55,13 +55,14 @@ class Idle(unittest.TestCase):
 class Room(Idle):
     def test_threads_are_as_many_as_iterations_but_four_beside_the_store(self) -> None:
         near = SimpleNamespace(store=SimpleNamespace(is_near=True))
-        for log, most, expected in (None, 32, 32), (None, 3, 3), (near, 32, 4), (near, 3, 3), (near, 4, 4):
+        far = SimpleNamespace(store=SimpleNamespace())
+        for log, most, expected in (far, 32, 32), (None, 3, 3), (near, 32, 4), (near, 3, 3), (near, 4, 4):
             self.prefetch(log, iterations_max=most)
             self.assertEqual(self.pools[-1].args, (expected, "load"))
 
     def test_what_there_is_room_for_is_read_in_order_and_one_is_always(self) -> None:
         for sizes, most, admitted, held in (
-            ([5, 5, None, 1], 10, 2, 10), ([5, 6, 1], 10, 1, 5), ([50, 1], 10, 1, 50), ([None, 1], 10, 0, 0), ([0, 0, 10, 1], 10, 3, 10), ([1, 9, 0], 10, 3, 10),
+            ([5, 5, None, 1], 10, 2, 10), ([5, 6, 1], 10, 1, 5), ([50, 1], 10, 1, 50), ([None, 1], 10, 0, 0), ([0, 0, 10, 1], 10, 3, 10), ([1, 9, 0], 10, 3, 10), ([1, 10], 10, 1, 1),
         ):
             prefetch = self.prefetch(bytes_max=most)
             slots = self.line(prefetch, *sizes)
@@ -109,6 +110,12 @@ class Loads(Idle):
         self.assertEqual((second.value, second.is_done), ((1, ["slice"]), True))
         self.assertEqual(prefetch.changed.notify_all.call_count, 1, "nobody waits for the second")
         self.assertEqual(self.reader.prepare.mock_calls[0], mock.call(self.manifest, []))
+        self.reader.fetch.reset_mock()
+        (third,) = self.line(prefetch, None)
+        waits: list[bool] = []
+        third.admitted = mock.Mock(wait=lambda: waits.append(self.reader.fetch.called))
+        prefetch._load(third)
+        self.assertEqual((waits, third.is_done), ([False], True), "it is read once it may be")
 
     def test_one_that_cannot_be_prepared_holds_up_none_behind_it(self) -> None:
         prefetch = self.prefetch()
@@ -189,10 +196,13 @@ class Looks(Idle):
         plan = IterationPlan(2, 2, 3, 2, 2, 1, [])
         _, calls = self.look(plan, [*(self.later(i) for i in range(1, 7)), None, self.later(7, closed=True)])
         self.assertEqual(calls, ["advance"] * 4 + ["jump"] * 3 + [0.0375, "advance"])
+        _, calls = self.look(plan, [None, *(self.later(i) for i in range(1, 6)), self.later(7, closed=True)])
+        self.assertEqual(calls, ["advance", 0.0375] + ["advance"] * 4 + ["jump"] * 2)
 
     def test_a_stop_ends_the_wait(self) -> None:
         prefetch = self.prefetch()
         prefetch._is_stopped = True
+        prefetch._room = mock.Mock(wait=mock.Mock(side_effect=AssertionError("nobody waits")))
         with self.assertRaises(module._Stopped):
             prefetch._visible(IterationPlan(2, 2, 3, 2, 2, 1, []))
         prefetch._is_stopped = False
@@ -228,9 +238,14 @@ class Pumps(Idle):
         self.world.log.close()
         pump = Prefetch._pump
         prefetch = self.prefetch()
+        told: list[int] = []
         prefetch._room, prefetch.changed = mock.Mock(), mock.MagicMock()
+        prefetch.changed.notify_all.side_effect = lambda: told.append(len(prefetch._slots))
         pump(prefetch)
-        self.assertEqual(prefetch.changed.notify_all.call_count, 2, "the first of two, and the end")
+        self.assertEqual(told, [1, 2], "the first of two, and the end")
+        prefetch._plans = iter([])
+        pump(prefetch)
+        self.assertEqual(told, [1, 2, 2], "and a failure")
 
     def test_a_full_line_waits_for_room_and_a_failure_is_kept(self) -> None:
         prefetch = self.prefetch(iterations_max=1)
@@ -248,7 +263,17 @@ class Pumps(Idle):
         stopped = self.prefetch()
         stopped._is_stopped = True
         Prefetch._pump(stopped)
-        self.assertEqual((len(stopped._slots), stopped.failure, stopped.leftover_rows), (0, None, None))
+        self.assertEqual((len(stopped._slots), stopped.failure, stopped.leftover_rows, stopped.wanted), (0, None, None, None))
+
+    def test_a_stop_while_it_waits_or_looks_plans_nothing_more(self) -> None:
+        full = self.prefetch(iterations_max=1)
+        full._room = mock.Mock(wait=lambda: (full._slots.clear(), setattr(full, "_is_stopped", True)))
+        Prefetch._pump(full)
+        self.assertEqual((full.wanted and full.wanted.iteration, len(full._slots), full.failure), (0, 0, None))
+        looking = self.prefetch()
+        with mock.patch.object(looking, "_visible", lambda plan: setattr(looking, "_is_stopped", True) or self.manifest):
+            Prefetch._pump(looking)
+        self.assertEqual((len(looking._slots), looking.failure), (0, None))
 
 
 class Ended(unittest.TestCase):
