@@ -156,7 +156,7 @@ class Streams(Folder):
             writer.write(b"plain")
         kinds = []
         for path in sorted(Path(self.folder).rglob("*")):
-            if path.is_file() and "batch" in str(path.parent) and path.stat().st_size > 80:
+            if path.is_file() and "batch" in path.relative_to(self.folder).parts and path.stat().st_size > 80:
                 data = path.read_bytes()
                 trailer = decode_trailer(data[-80:], "it", namespace.uuid)
                 block = data[trailer.metadata_offset : trailer.metadata_offset + trailer.metadata_length]
