@@ -273,6 +273,7 @@ class EpochOrders(unittest.TestCase):
 
         class Reader:
             def __init__(self, log: Any, reads: int) -> None:
+                assert reads == 1, "one after another"
                 self.rows = log.spec.rows
 
             def prepare(self, manifest: Any, cells: list[Cell]) -> list[Cell]:

@@ -101,6 +101,8 @@ class Slices(unittest.TestCase):
         self.reader.prepare(self.manifest, [Cell(2, 0, 0)])
         self.reader.prepare(self.manifest, [Cell(2, 1, 0)])
         self.assertEqual(len(self.store.requests), 1, "a table is read once")
+        extent = self.manifest.tail.batches[2].extents[0]
+        self.assertEqual(self.reader._footers._size, extent.size - extent.table)
 
     def test_a_compressed_slice_takes_memory_twice(self) -> None:
         (r,) = self.reader.prepare(self.manifest, [Cell(2, 0, 0)]).ranges
@@ -174,6 +176,13 @@ class Slices(unittest.TestCase):
             reader.close()
             table = self.manifest.tail.batches[2].extents[0]
             self.assertEqual(begun, [(table.size - table.table, is_near, True), (4, is_near, False)])
+        reader = SliceReader(self.log, 2)
+        reader.close()
+        reader._reads = mock.Mock()
+        reader._begin_read(SimpleNamespace(store=None), "k", 0, 4, bytes)  # type: ignore[arg-type]
+        self.assertEqual(reader._reads.begin.call_args[0][2:], (False, False), "a store that says nothing is far")
+        reader.join(3.0)
+        self.assertEqual(reader._reads.join.mock_calls, [mock.call(3.0)])
 
 
 class Waits(unittest.TestCase):

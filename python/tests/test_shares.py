@@ -64,8 +64,6 @@ class Bytes(unittest.TestCase):
         own = share_with(1, b"abc").decode(lambda data: memoryview(data)[1:])
         there = pickle.loads(pickle.dumps(own))
         self.assertEqual((there.data, there._decode, there.slices[0].bytes, there.nbytes), ([b"bc"], "bytes", None, 3))
-        share = share_with(1, packed(1))
-        share._decode = "numpy"
         self.assertEqual(pickle.loads(pickle.dumps(share_with(1, b"a")))._joins, [])
 
     def test_a_share_of_bytes_has_no_fields(self) -> None:
@@ -113,6 +111,8 @@ class Fields(unittest.TestCase):
                 self.assertEqual((type(share["ids"]).__module__.split(".")[0], share["ids"].tolist()), (kind, [[1, 2]]))
 
     def test_what_is_joined_is_made_once_and_nothing_else_is(self) -> None:
+        import numpy
+
         data = encode_safetensors({"a": Tensor("U8", (2,), b"ab"), "b": Tensor("U8", (2,), b"cd")})
         for fields, names in (None, {"a", "b"}), (["a"], {"a"}), (["a", "none"], {"a"}):
             for together in False, True:
@@ -123,11 +123,17 @@ class Fields(unittest.TestCase):
                 share.finish("numpy", "here", fields=fields)
                 self.assertEqual((set(share._batch), share._data), (names, None), (fields, together))
                 self.assertIs(share["a"], share["a"])
+                if together:
+                    self.assertTrue(numpy.shares_memory(share["a"], numpy.frombuffer(share.slices.joined, "u1")), "none was decoded by itself")
                 self.assertIn("a", share)
                 self.assertIsNone(share._data, "it was not decoded for that")
                 self.assertEqual((share.get("a") is share["a"], share.get("z"), share.get("z", 5)), (True, None, 5))
                 self.assertEqual(list(share.batch(["b"])), ["b"])
                 self.assertEqual(sorted(share.batch()), ["a", "b"])
+
+    def test_what_is_not_decoded_yet_is_on_the_other_side(self) -> None:
+        there = pickle.loads(pickle.dumps(share_with(1, packed(1)).finish("numpy", "here")))
+        self.assertEqual((there._decode, there._where, there["ids"].tolist()), ("numpy", "here", [[1]]))
 
     def test_a_field_that_is_not_there_names_one_that_is_like_it(self) -> None:
         share = share_with(1, packed(1, name="input_ids")).decode("numpy")
