@@ -117,7 +117,7 @@ class Trials:
         return self._fork(mutant, rest, 3)
 
     def _fork(self, mutant: dict[str, Any] | None, tests: dict[str, int], patience: int) -> Outcome:
-        folder = tempfile.mkdtemp(prefix="batchweave-trial-")
+        folder = tempfile.mkdtemp(prefix="trial-")
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
