@@ -101,7 +101,8 @@ function isTold(node: Node, of: (node: Node) => string): boolean {
   if (node.type === "TemplateLiteral") return isSentence(of(node));
   if (node.type === "ExpressionStatement") return telling.test(of(node));
   if (node.type !== "ConditionalExpression") return false;
-  return [node["consequent"], node["alternate"]].every((side) => isSentence(of(side as Node)));
+  const sides = [node["consequent"], node["alternate"]].map((side) => of(side as Node));
+  return sides.some(isSentence) && sides.every((side) => side === '""' || isSentence(side));
 }
 
 const isSentence = (text: string): boolean => /^(["'`]).* .*\1$/s.test(text);
