@@ -12,7 +12,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { Rng } from "../sim/index.js";
 import { Loop } from "./loop.js";
-import { keyOf, type Mutant, mutantsOf } from "./mutants.js";
+import { keyOf, type Mutant, mutantsOf, numbered } from "./mutants.js";
 import { isOf, type Reach, reaching } from "./reach.js";
 import { type Catch, simulations, stagesOf, TrialTree, testsOf, type Verdict } from "./trial.js";
 
@@ -83,7 +83,7 @@ const isWanted = ({ file }: Mutant): boolean =>
 function allMutants(language: string): Mutant[] {
   if (language === "typescript") {
     const files = tracked.filter(isIn("src", ".ts")).filter((file) => !file.endsWith("/index.ts"));
-    return files.flatMap((file) => mutantsOf(file, readFileSync(join(root, file), "utf8")));
+    return numbered(files.flatMap((file) => mutantsOf(file, readFileSync(join(root, file), "utf8"))));
   }
   const files = tracked.filter(isIn("python/batchweave", ".py"));
   const { stdout } = spawnSync(values.python, ["mutate/python_mutants.py", ...files], {
@@ -91,7 +91,7 @@ function allMutants(language: string): Mutant[] {
     encoding: "utf8",
     maxBuffer: 1 << 28,
   });
-  return JSON.parse(stdout) as Mutant[];
+  return numbered(JSON.parse(stdout) as Mutant[]);
 }
 
 function sampleOf<T>(list: readonly T[], name: string): T[] {

@@ -12,6 +12,8 @@ export interface Mutant {
   readonly replacement: string;
   /** The line as it was, trimmed: names a mutant across edits elsewhere in the file. */
   readonly source: string;
+  /** Which one of several of its kind in the line; the first unless told. */
+  readonly nth?: number;
   /** First and last line of which one is executed by whoever meets the change; its own line unless told. */
   readonly within?: readonly [first: number, last: number];
 }
@@ -126,6 +128,17 @@ export function applyMutant(text: string, { start, end, replacement }: Mutant): 
 }
 
 /** Names a mutant in the list of known ones: file, what was done, the line's text. */
-export function keyOf({ file, what, source }: Pick<Mutant, "file" | "what" | "source">): string {
-  return `${file}: ${what}: ${source}`;
+export function keyOf({ file, what, source, nth = 1 }: Pick<Mutant, "file" | "what" | "source" | "nth">): string {
+  return `${file}: ${what}${nth > 1 ? ` #${nth}` : ""}: ${source}`;
+}
+
+/** The same mutants, each with a key of its own. */
+export function numbered(mutants: readonly Mutant[]): Mutant[] {
+  const seen = new Map<string, number>();
+  return mutants.map((mutant) => {
+    const key = keyOf({ ...mutant, nth: 1 });
+    const nth = (seen.get(key) ?? 0) + 1;
+    seen.set(key, nth);
+    return nth === 1 ? mutant : { ...mutant, nth };
+  });
 }

@@ -9,7 +9,7 @@ import { dirname, join } from "node:path";
 import { parseSync } from "vite";
 import { expect, test } from "vitest";
 import { Loop } from "../mutate/loop.js";
-import { applyMutant, keyOf, type Mutant, mutantsOf } from "../mutate/mutants.js";
+import { applyMutant, keyOf, type Mutant, mutantsOf, numbered } from "../mutate/mutants.js";
 import { reaching } from "../mutate/reach.js";
 import { withSwitches } from "../mutate/switches.js";
 import { stagesOf, TrialTree, testsOf } from "../mutate/trial.js";
@@ -46,6 +46,12 @@ test("guards, boundaries, negations, calls, choices and numbers are changed; typ
     "7 === became !==",
     "7 1 became 2",
   ]);
+});
+
+test("each mutant has a key of its own, also beside another of its kind in a line", () => {
+  const keys = numbered(mutantsOf("a.ts", "export const f = (a, b) => a && b && !a;")).map(keyOf);
+  expect(keys.filter((key) => key.includes("&&"))).toHaveLength(3);
+  expect(keys.map((key) => key.split(": ")[1])).toEqual(["&& became ||", "&& became || #2", "a negation is gone"]);
 });
 
 test("mutants of the log's room parse and differ", () => {
