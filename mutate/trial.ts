@@ -107,6 +107,7 @@ export class TrialTree implements Disposable {
       cpSync(join(root, file), join(this.folder, file));
     }
     symlinkSync(join(root, "node_modules"), join(this.folder, "node_modules"));
+    process.once("exit", () => this[Symbol.dispose]());
   }
 
   /** Which lines the tests of some files of Python execute. */
