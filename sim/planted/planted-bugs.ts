@@ -95,6 +95,7 @@ const sequence: readonly PlantedBug[] = [
   {
     name: "a gap in the sequence is accepted",
     hazard: 12,
+    scenario: "hazard-12-late-names",
     edits: [
       { file: stage, find: "if (batch.seq > state.seq) {", replace: "if (false) {" },
       { file: intents, find: "if (batch.seq > seq || !isWellFormed(batch, spec))", replace: "if (false)" },

@@ -105,6 +105,16 @@ export const hazardScenarios: readonly Scenario[] = [
       mustHappen: ["fencings"],
     },
   ),
+  hazard(
+    "12-late-names",
+    "a listing has an intent and not the one before it",
+    { ...small, cadences: ["cooperative"], appendGapMs: 100 },
+    {
+      store: { remembersMs: 5000 },
+      faults: { calls: { staleList: 0.5 } },
+      mustHappen: ["staleList"],
+    },
+  ),
   hazard("15-name-reuse", "a stalled writer creates a name that was reclaimed", reclaimed, {
     faults: {
       calls: { stall: { create: 0.05 }, requestLate: { create: 0.05 } },

@@ -1,4 +1,5 @@
-/** What listings showed a moment ago: names come and go, and a stale LIST has not noticed yet. */
+/** What listings showed a moment ago: names come and go, and a stale LIST has not noticed some of them yet. */
+import { createHash } from "node:crypto";
 import type { ListedObject } from "../../src/store/index.js";
 
 interface Change {
@@ -26,15 +27,20 @@ export class ListingPast {
       this.#changes = this.#changes.filter((change) => change.atMs >= atMs - this.#keepMs);
   }
 
-  /** What has changed since: sizes as they were, undefined for names that were not there. */
+  /** What has changed since and is not listed so yet: sizes as they were, undefined for names that were not there. */
   since(asOfMs: number): ReadonlyMap<string, number | undefined> {
     const before = new Map<string, number | undefined>();
     for (let i = this.#changes.length - 1; i >= 0 && (this.#changes[i] as Change).atMs > asOfMs; i--) {
       const { key, size } = this.#changes[i] as Change;
-      before.set(key, size);
+      if (isLate(key, asOfMs)) before.set(key, size);
     }
     return before;
   }
+}
+
+/** An index that catches up has some names before others, in any order: every other name is late, by chance that the seed decides. */
+function isLate(key: string, asOfMs: number): boolean {
+  return ((createHash("md5").update(`${asOfMs} ${key}`).digest()[0] as number) & 1) === 1;
 }
 
 /** A listing as it was before these changes. */
