@@ -4,6 +4,7 @@ Only what runs in this process is seen. A test that fails here is left out: it p
 """
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import threading
@@ -12,6 +13,8 @@ import unittest
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+
+from python_trials import FOREIGN
 
 ROOT = str(Path("python/batchweave").resolve()) + "/"
 seen: dict[str, set[int]] = {}
@@ -45,6 +48,10 @@ def tests_of(suite: unittest.TestSuite) -> list[unittest.TestCase]:
 
 
 def main(into: str, modules: list[str]) -> None:
+    for name in FOREIGN:
+        # No test is charged for what the first of them would import.
+        with contextlib.suppress(ImportError):
+            __import__(name)
     found = []
     groups: dict[type, list[unittest.TestCase]] = {}
     for module in modules:
