@@ -19,8 +19,9 @@ from batchweave.format.keys import MANIFEST_PREFIX, NAMESPACE_KEY, LeavingIntent
 from batchweave.format.producer_state import LastBatch, ProducerState
 from batchweave.format.stored_json import seal_json
 from batchweave.log import log as module
+from batchweave.log.draft import Draft, Stamp, encode_manifest
 from batchweave.log.log import NO_INTENTS, Attempt, Intents, Log
-from batchweave.log.stage import Holder, stage_max_lag
+from batchweave.log.stage import Holder, SilentFinding, stage_max_lag
 from small_world import World, Writer
 
 ME, OTHER = "0123456789ab", "ba9876543210"
@@ -279,8 +280,6 @@ class Batches(Bench):
         newest = self.log.head.jump()
         producers = {id: found for id, found in newest.producers.items() if id != "q"}
         made = dataclasses.replace(newest, version=newest.version + 1, producers=producers, tables=refs, commit={**newest.commit, "id": OTHER})
-        from batchweave.log.draft import encode_manifest
-
         self.log.store.put(manifest_key(made.version), encode_manifest(made))
         self.log.head.jump()
 
@@ -349,6 +348,56 @@ class Openings(Bench):
         with mock.patch.object(module, "_OPEN_ROUNDS_MAX", 4):
             self.refused(lambda: self.open(*["lost"] * 4), "CONTENDED")
 
+    def test_what_an_opening_stages(self) -> None:
+        intents = Intents({}, ["batches"], [OpeningIntent("o", 0, ME)], ["leavings"])  # type: ignore[list-item]
+        stages: list[Any] = []
+
+        def attempt(by: str, kind: str, stage: Any, prepare: Any) -> Attempt:
+            stages.append((stage, prepare(None)))
+            return Attempt("lost" if len(stages) < 3 else "committed", dataclasses.replace(self.log.head.newest(), tables=[]))
+
+        def staged(epoch: int | None, producers: dict[str, ProducerState], silent: Any, closed: bool = False) -> Any:
+            draft = Draft(dataclasses.replace(self.log.head.newest(), producers=producers, closed=closed), Stamp(ME, "me", 1, 0))
+            stages.clear()
+            with mock.patch.object(self.log, "attempt", attempt), mock.patch.object(self.log, "_wait_opened", lambda *_: None), mock.patch.object(
+                self.log, "list_intents", lambda: intents
+            ), mock.patch.object(self.log, "_find_silent", lambda base, wanted: wanted):
+                self.log._open("n", ME, epoch)
+                self.assertEqual([wanted for _, wanted in stages], [["n"], ["n"], ["n", "o"]])
+            with mock.patch.object(module, "stage_intents") as carried:
+                try:
+                    done, _ = stages[2][0](draft, silent)
+                except BatchWeaveError as error:
+                    return error.code
+            self.assertEqual(carried.mock_calls, [] if done else [mock.call(draft, self.log.spec, intents.batches, intents.openings, silent, intents.leavings)])
+            return done, draft.producers["n"].epoch
+
+        own, other = ProducerState(3, ME, 0, 1), ProducerState(3, OTHER, 0, 1)
+        silent = {"n": SilentFinding(other, Reference(1, ME, 0, 7), True)}
+        for epoch, inline, found, closed, expected in (
+            (None, None, {}, False, (False, 1)), (None, other, {}, False, (False, 4)), (None, own, {}, False, (True, 3)), (None, None, silent, False, (False, 4)), (0, None, {}, False, (False, 1)),
+            (1, None, {}, False, "FENCED"), (3, other, {}, False, (False, 4)), (2, other, {}, False, "FENCED"), (3, None, silent, False, (False, 4)), (0, None, silent, False, "FENCED"),
+            (2, own, {}, False, (True, 3)), (None, None, {}, True, "CLOSED"), (None, other, {}, True, "CLOSED"), (None, own, {}, True, (True, 3)),
+        ):
+            self.assertEqual(staged(epoch, {"n": inline} if inline else {}, found, closed), expected, (epoch, inline, closed))
+
+    def test_a_state_that_moved_to_a_table_is_read_there(self) -> None:
+        moved = self.opened().producers["p"]._replace(incarnation=ME)
+        ref = Reference(1, ME, 0, 7)
+        read: list[Any] = []
+
+        def resume(producer: str, state: Any) -> str:
+            read.append(state.last)
+            if len(read) == 1:
+                raise self.missing()
+            return "point"
+
+        newest = dataclasses.replace(self.log.head.newest(), producers={})
+        with mock.patch.object(self.log, "read_resume_point", resume), mock.patch.object(self.log, "_open", lambda *_: dataclasses.replace(newest, producers={"p": moved})), mock.patch.object(
+            self.log.head, "jump", lambda: newest
+        ), mock.patch.object(self.log, "_find_silent", lambda base, wanted: {"p": SilentFinding(moved, ref, True)}), mock.patch.object(module, "random_id", lambda: ME):
+            self.assertEqual((self.log.open_producer("p").resume_point, read), ("point", [None, ref]))
+
     def test_only_the_epoch_that_was_seen_is_followed(self) -> None:
         held = self.log.head.newest().producers["p"].epoch
         for id, epoch, is_right in ("p", held, True), ("p", held, False), ("p", held + 2, False), ("n", 1, False), ("n", 0, True), ("n", 0, False):
@@ -412,6 +461,9 @@ class ResumePoints(Bench):
         self.world.store.requests.clear()
         self.assertEqual(self.log.read_resume_point("p", state), {"at": 7})
         self.assertEqual([name for name, _ in self.world.store.requests], ["get_range"] * 2)
+        with mock.patch.object(self.log, "_range", wraps=self.log._range) as ranges:
+            self.log.read_resume_point("p", state)
+        self.assertEqual([call.args[1:] for call in ranges.mock_calls], [(extent.size - 80, 80), (3, extent.size - 3)])
         self.assertIsNone(self.log.read_resume_point("p", state._replace(last=None)))
         wrong = state._replace(last=state.last._replace(check=5))  # type: ignore[union-attr]
         self.world.store.requests.clear()

@@ -4,6 +4,7 @@ Method: tables with values on both sides of each edge, written and read back; wh
 """
 from __future__ import annotations
 
+import dataclasses
 import sys
 import unittest
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from batchweave.format.manifest import Manifest, decode_boundary, decode_manifes
 from batchweave.format.namespace_spec import Ancestor, Fork, StepRange, decode_namespace
 from batchweave.format.producer_state import LastBatch, ProducerState, decode_state, decode_table
 from batchweave.format.pulse import PULSE_BYTES_MAX, PulseName, encode_pulse, parse_pulse_key
-from batchweave.format.stored_json import SAFE_INTEGER_MAX, UNKNOWN_DEPTH_MAX, check_unknown, crc_text, load_json, open_json, seal_json
+from batchweave.format.stored_json import SAFE_INTEGER_MAX, STORED_JSON_BYTES_MAX, UNKNOWN_DEPTH_MAX, check_unknown, crc_text, load_json, open_json, seal_json
 from batchweave.log.draft import encode_manifest
 
 UUID, OTHER = "6f1d3c1e-58a4-4d0c-9a3e-2b7c90d1e4f5", "00000000-58a4-4d0c-9a3e-2b7c90d1e4f5"
@@ -259,6 +260,42 @@ class Objects(Cases):
         for version in (5, True, "4", 4.5):
             self.refused(lambda: self.manifest(version=version), "it says version")
 
+    def test_a_manifest_never_changes_and_is_itself_alone(self) -> None:
+        found = self.manifest()
+        with self.assertRaises(dataclasses.FrozenInstanceError):
+            found.version = 5  # type: ignore[misc]
+        self.assertNotEqual(found, dataclasses.replace(found))
+        for is_deleted in True, False:
+            fields = load_json(encode_manifest(dataclasses.replace(found, deleted=is_deleted)))
+            self.assertEqual(fields.get("deleted"), True if is_deleted else None)
+
+    def test_version_0_of_a_fork_is_what_it_inherits(self) -> None:
+        fork = {"origins": [], "tail": {"start": 5, "batches": []}, "trim": 3, "tables": [[1, ME, 0, 7]]}
+        for spec, expected in (self.spec(fork=fork), (3, 5, 1)), (self.spec(), (0, 0, 0)):
+            found = genesis(spec)
+            self.assertEqual((found.trim, found.end, len(found.tables), found.version, found.closed, found.deleted), (*expected, 0, False, False))
+            self.assertEqual((found.orphan_cutoff, found.boundary_hint, found.starving, found.max_lag), (0, 0, None, None))
+
+    def test_every_part_of_a_manifest_is_checked(self) -> None:
+        deep: Any = 1
+        for _ in range(UNKNOWN_DEPTH_MAX + 1):
+            deep = [deep]
+        pin = {"fork": OTHER, "uri": "x", "created": 1, "confirmed": True, "from": 0, "to": 1, "root": [1, ME, 0, 7]}
+        group = {"live": {"c": [1, 2, 3]}, "released": ["d"]}
+        commit = {"id": ME, "by": "x", "time": 1}
+        good: dict[str, Any] = {"pins": {OTHER: pin}, "checkpoints": {"g": group}, "settings": {"maxLag": 5, "new": 1}, "starving": 3, "commit": {**commit, "kind": "x"}, "new": deep[0]}
+        self.assertEqual(self.manifest(**good).max_lag, 5)
+        for changes in (
+            *({"pins": {OTHER: {**pin, name: bad}}} for name, bad in (("fork", "x"), ("uri", 5), ("created", -1), ("confirmed", 1), ("from", -1), ("to", "1"), ("root", [1, ME, 0]), ("new", deep))),
+            *({"pins": {OTHER: {k: v for k, v in pin.items() if k != name}}} for name in pin),
+            *({"checkpoints": {"g": {**group, name: bad}}} for name, bad in (("live", {"c": [1, 2]}), ("live", {"c": [1, 2, -3]}), ("live", {"-c": [1, 2, 3]}), ("released", ["-d"]), ("released", 5), ("new", deep))),
+            *({"commit": {**commit, name: bad}} for name, bad in (("id", "x"), ("by", 5), ("time", -1), ("kind", 5))),
+            {"settings": {"maxLag": -1}}, {"settings": {"maxLag": "5"}}, {"settings": {"new": deep}}, {"settings": 5}, {"starving": -1}, {"closed": 1}, {"deleted": 1}, {"orphanCutoff": -1}, {"boundaryHint": "1"},
+            {"new": deep}, {"waiting": [[1]]}, {"waiting": [[-1, ["p", 2, ME, 7, 5, 1, [[1, 2, 3, 4]]]]]}, {"producers": {"-p": [2, ME, 3, 4, 0]}}, {"tables": [5]}, {"checkpoints": {"-g": group}}, {"pins": []},
+        ):
+            self.refused(lambda: self.manifest(**changes))
+        self.assertEqual(STORED_JSON_BYTES_MAX, 67_108_864)
+
     def test_who_carried_a_version_is_said_or_guessed(self) -> None:
         last = LastBatch(1, 0, 0, 9, 9, 2, ME)
         own, old = ProducerState(2, ME, 3, 4, last), ProducerState(2, ME, 3, 3, last)
@@ -336,6 +373,8 @@ class Objects(Cases):
         self.refused(lambda: open_json(data, "k", "x", OTHER), "", "WRONG_NAMESPACE")
         self.refused(lambda: open_json(data[:-1] + b" ", "k", "x", UUID), "checksum")
         self.refused(lambda: open_json(b"x" * 21, "k", "x", UUID))
+        body = b'["' + b"x" * 40 + b'"'
+        self.refused(lambda: open_json(body + f',"crc32":"{crc_text(checksum.crc32(body))}"}}\n'.encode(), "k", "x"))
         self.assertEqual(load_json(b"[1.0,1e3,1.5,9007199254740991.0,9007199254740992.0,-1.0]"), [1, 1_000, 1.5, MANY, float(MANY + 1), -1])
         self.assertEqual([type(n) for n in load_json(b"[1.0,9007199254740991.0,9007199254740992.0]")], [int, int, float])
         for bad in (b"NaN", b"\xef\xbb\xbf1", b'{"a":1,"a":2}', b"[" * 100_000, b"\xff"):

@@ -23,7 +23,7 @@ from batchweave.format.join import join_field, join_rows, raw_bytes, rule_of
 from batchweave.format.join_rule import FieldJoin, decode_joins, encode_joins, pipeline_joins, shape_rule
 from batchweave.format.lineage import decode_lineage, encode_lineage
 from batchweave.format.padding import PADDING, is_padding, slice_is_padding
-from batchweave.format.sample_block import BlockSample, decode_sample_table, encode_sample_block
+from batchweave.format.sample_block import BlockSample, check_sample, decode_sample_table, encode_sample_block
 from batchweave.format.stored_json import SAFE_INTEGER_MAX
 from batchweave.format.tensors import Tensor, as_tensor, decode_safetensors, encode_safetensors, numpy_type, read_layout, to_numpy, to_torch, torch_type
 
@@ -331,6 +331,8 @@ class Blocks(Cases):
         self.assertEqual({n: (t.dtype, t.shape) for n, t in tensors.items()}, {
             **{n: ("U32", (3,)) for n in ("length", "crc", "tokens", "id_length", "image_count")}, "images": ("U32", (2,)), "ids": ("U8", (3,)), "feature/f": ("F64", (3,)), "feature/g": ("F64", (3,)),
         })
+        self.refused(lambda: check_sample(b"ab", found.samples[0], "k"), "sample 'a' has 2 bytes, not 3")
+        self.refused(lambda: check_sample(b"abd", found.samples[0], "k"), "sample 'a' does not match its checksum")
         bare, _ = encode_sample_block("s", [BlockSample("a", 3, b"abc")])
         self.assertEqual((set(decode_safetensors(bare)[0]), decode_safetensors(bare)[1]), ({"length", "crc", "tokens", "id_length", "ids"}, {"source": "s"}))
         self.assertEqual((decode_sample_table(bare, 3, "k").samples[0].images, decode_sample_table(bare, 3, "k").faults), ((), []))

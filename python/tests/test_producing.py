@@ -302,6 +302,15 @@ class Acknowledging(Bench):
         other._fail(KeyError("after its end"))
         self.assertIsNone(other._failure)
         self.refused(lambda: other.append([b"a"]), "Producer q is closed.")
+        empty = self.producer(id="t")
+        empty._fail(KeyError("before the first"))
+        with self.assertRaises(KeyError):
+            empty.flush()
+        full = self.producer(id="u", buffered_batches_max=1)
+        full.append([b"a"])
+        with mock.patch.object(full._changed, "wait", lambda _: full._fail(KeyError("while it waited"))), self.assertRaises(KeyError):
+            full.append([b"b"])
+        self.assertEqual(full.next_seq, 1)
         third = self.producer(id="r")
         with mock.patch.object(third._publisher, "run", side_effect=KeyError("published")):
             third._run()
@@ -363,7 +372,10 @@ class Ending(Bench):
             self.assertEqual(self.left.called, not is_alive)
             with mock.patch.object(module, "join_threads") as joined:
                 producer.join(9.0)
-            self.assertEqual((joined.mock_calls, self.pool.calls[-1], producer._pulse.join.mock_calls[-1]), ([mock.call([producer._thread], 9.0)], ("join", 9.0), mock.call(9.0)))
+            plain = self.producer(id="x" if is_alive else "y")
+            plain.join(9.0)
+            self.assertEqual(self.pool.calls, [("join", 9.0)])
+            self.assertEqual((joined.mock_calls, producer._pulse.join.mock_calls[-1]), ([mock.call([producer._thread], 9.0)], mock.call(9.0)))
 
     def test_a_forked_process_can_do_nothing_with_its_parents_producer(self) -> None:
         producer = self.producer()
