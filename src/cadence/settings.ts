@@ -16,7 +16,8 @@ import { type PublisherObserver, SoloPublisher } from "./solo.js";
 
 /** How a producer decides when to commit, and whose batches. Default: cooperative. */
 export type CadenceSettings =
-  | { readonly kind: "cooperative" }
+  /** `carries`: it is known that no other producer carries, so the first batch is committed without waiting for one. Being wrong costs a conflict. */
+  | { readonly kind: "cooperative"; readonly carries?: boolean | undefined }
   | ({ readonly kind: "dac" } & DacSettings)
   | { readonly kind: "interval"; readonly intervalMs?: number | undefined }
   | { readonly kind: "naive" }
@@ -30,7 +31,7 @@ export function createPublisher(
   settings: CadenceSettings = { kind: "cooperative" },
   observer: PublisherObserver = {},
 ): Publisher {
-  if (settings.kind === "cooperative") return new CooperativePublisher(log, observer);
+  if (settings.kind === "cooperative") return new CooperativePublisher(log, observer, settings.carries);
   return new SoloPublisher(log, createPolicy(log, settings), observer);
 }
 

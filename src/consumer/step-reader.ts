@@ -16,6 +16,8 @@ export interface SlicePlace {
 }
 
 const polling = { pollDelayMs: 20, pollDelayMsMax: 1_000 };
+/** Who waits for seconds may wait for a process that takes a dead one's place: its own delay is not to be added. */
+const soonMsMax = 150;
 
 /** Reads a log's slices in any order. Keeps the tables of the batches it read last. */
 export class StepReader {
@@ -35,7 +37,8 @@ export class StepReader {
   /** Waits until a step is in the log. False: the log was closed before it. */
   async reach(step: number, options: CallOptions = {}): Promise<boolean> {
     const row = step * this.#log.spec.grid.rows;
-    return (await untilVisible(this.#log, { first: step, last: step, row }, polling, options)) !== undefined;
+    const steps = { first: step, last: step, row };
+    return (await untilVisible(this.#log, steps, polling, { ...options, soonMsMax })) !== undefined;
   }
 
   /** The bytes of a slice, checked and decoded. Its step must have been reached. */

@@ -13,15 +13,22 @@ export interface PollSettings {
 /** After this many versions in a row, one by one, it jumps to the newest. */
 const stepsBeforeJump = 4;
 const pollDelayGrowth = 1.5;
+const soonShare = 1 / 12;
 
 /** A verified manifest in which steps `first` to `last` are visible; undefined when the log is closed before them. RECLAIMED below its trim. */
 export async function untilVisible(
   log: Log,
   { first, last, row }: { readonly first: number; readonly last: number; readonly row: number },
   { pollDelayMs, pollDelayMsMax }: PollSettings,
-  options: { readonly observer?: ConsumerObserver | undefined; readonly signal?: AbortSignal | undefined },
+  options: {
+    /** Until it has waited for long, no delay is longer than this, or a twelfth of the wait. */
+    readonly soonMsMax?: number | undefined;
+    readonly observer?: ConsumerObserver | undefined;
+    readonly signal?: AbortSignal | undefined;
+  },
 ): Promise<Manifest | undefined> {
-  const { observer, signal } = options;
+  const { observer, signal, soonMsMax = pollDelayMsMax } = options;
+  const begunMs = log.env.monotonic();
   let delayMs = pollDelayMs;
   let moves = 0;
   let manifest = log.head.known ?? (await log.head.load({ signal }));
@@ -40,6 +47,7 @@ export async function untilVisible(
     }
     moves = 0;
     await log.env.sleep(delayMs * (0.5 + log.env.random()), signal);
-    delayMs = Math.min(delayMs * pollDelayGrowth, pollDelayMsMax);
+    const soonMs = Math.max(soonMsMax, soonShare * (log.env.monotonic() - begunMs));
+    delayMs = Math.min(delayMs * pollDelayGrowth, pollDelayMsMax, soonMs);
   }
 }

@@ -8,7 +8,7 @@ import { describeLagWait, type Lag, lagDeadlock, measureLag } from "./lag.js";
 
 /** Settings of {@link lagGate} and {@link starvationWatch}. */
 export interface LagSettings {
-  /** Between two looks while waiting, and the age after which a producer looks again before it accepts. Default 1,000. */
+  /** Between two looks of a producer that has waited for long, and the age after which it looks again before it accepts. Default 1,000. */
   readonly pollDelayMs?: number | undefined;
   /** A producer that waited so long while no checkpoint moved fails with LAG_DEADLOCK. Default 6 hours. */
   readonly waitMsMax?: number | undefined;
@@ -38,6 +38,9 @@ type LagGate = (pending: () => number, options?: CallOptions & { readonly onWait
 
 const hoursMs = 3_600_000;
 const ownPollMs = 10;
+/** Whoever has just begun to wait looks so many times as often, and less and less so: a wait is longer than it must be by half of itself at most. */
+const keenness = 10;
+const pollDelayGrowth = 1.5;
 
 /** Sets or removes (`undefined`) maxLag. */
 export async function commitMaxLag(log: Log, maxLag: number | undefined, options?: CallOptions): Promise<void> {
@@ -70,10 +73,13 @@ export function lagGate(log: Log, settings: LagSettings = {}, observer: LagObser
     let begunMs: number | undefined;
     let movedAtMs = 0;
     let from = -1;
+    let delayMs = pollDelayMs / keenness;
+    let isDue = false;
     for (;;) {
       if (manifest.settings?.maxLag === undefined) break;
       // Others' batches count too, and the newest manifest known may be old.
-      if (log.env.monotonic() - lookedAtMs >= pollDelayMs) {
+      if (isDue || log.env.monotonic() - lookedAtMs >= pollDelayMs) {
+        isDue = false;
         manifest = await log.head.jump(options);
         lookedAtMs = log.env.monotonic();
       }
@@ -106,7 +112,10 @@ export function lagGate(log: Log, settings: LagSettings = {}, observer: LagObser
       }
       if (isStarving(manifest) || nowMs - movedAtMs >= waitMsMax)
         throw lagDeadlock("This producer", manifest, lag, nowMs - begunMs);
-      await log.env.sleep(pollDelayMs * (0.75 + 0.5 * log.env.random()), options?.signal);
+      await log.env.sleep(delayMs * (1 + 0.25 * log.env.random()), options?.signal);
+      // Another producer of this process may just have looked.
+      isDue = log.env.monotonic() - log.head.lookedAtMs >= delayMs / 4;
+      delayMs = Math.min(pollDelayMs, delayMs * pollDelayGrowth);
       manifest = await log.head.newest(options);
     }
     if (begunMs !== undefined) observer.onLagResume?.({ waitedMs: log.env.monotonic() - begunMs });

@@ -32,9 +32,13 @@ export class Follower {
   /** Waits until batches that came meanwhile are announced together. */
   isAnnouncing = false;
 
-  constructor(log: Log, urgency: Urgency) {
+  /** No carrier is there, says the caller. */
+  #isAbandoned: boolean;
+
+  constructor(log: Log, urgency: Urgency, isAbandoned: boolean) {
     this.#log = log;
     this.#urgency = urgency;
+    this.#isAbandoned = isAbandoned;
   }
 
   /** No other producer is there: nothing to announce, no carrier to wait for. */
@@ -62,7 +66,10 @@ export class Follower {
       return "stay";
     }
     const newest = await head.newest({ signal });
-    if (this.isAlone) return "take-over";
+    if (this.isAlone || this.#isAbandoned) {
+      this.#isAbandoned = false;
+      return "take-over";
+    }
     const pace = paceOf(this.#log.roundTrip.ms);
     if (this.#lookedAtMs === Number.NEGATIVE_INFINITY) {
       // The carrier that opened this producer, if one did, is there.

@@ -21,9 +21,10 @@ export class CooperativePublisher implements Publisher {
   readonly #carrier: Carrier;
   #role: "follower" | "carrier" = "follower";
 
-  constructor(log: Log, observer: PublisherObserver = {}) {
+  /** `carries`: its first batch does not wait for a carrier. */
+  constructor(log: Log, observer: PublisherObserver = {}, carries = false) {
     this.#log = log;
-    this.#follower = new Follower(log, this.#urgency);
+    this.#follower = new Follower(log, this.#urgency, carries);
     this.#carrier = new Carrier(log, this.#urgency, observer);
   }
 

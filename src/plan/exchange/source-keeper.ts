@@ -3,7 +3,14 @@
  * lanes stand; blocks stay as long as a live checkpoint of it, or a fork, may go on from before them. Said by two checkpoints in each source log, in a group
  * of this training log. The holder of lane 0 keeps, and any process that has waited for a block for long; two only say the same twice.
  */
-import { type Env, isBatchWeaveError, type LiveCheckpoint, makeCursor, type Namespace } from "../../index.js";
+import {
+  type Env,
+  isBatchWeaveError,
+  type LiveCheckpoint,
+  makeCursor,
+  type Namespace,
+  type NamespaceInfo,
+} from "../../index.js";
 import { decodeLaneState } from "../run/lane-state.js";
 import type { ResolvedPipeline } from "../run/pipeline.js";
 import type { BlockPosition } from "./block-supply.js";
@@ -21,12 +28,15 @@ interface KeeperParts {
   readonly onTrouble?: ((message: string) => void) | undefined;
   /** Blocks that a constructor waits for, by the names of their sources. */
   readonly wanted: (signal: AbortSignal) => Promise<readonly { readonly source: string; readonly block: number }[]>;
+  /** Whether a lane of this process waits for a block now: loaders may wait for this keeper then. */
+  readonly isWaiting: () => boolean;
 }
 
 /** First block that is still needed, by source. */
 type Blocks = readonly number[];
 
-const tickMs = 500;
+/** Between two looks: every one while a lane waits, else every second. */
+const tickMs = 250;
 const reclaimMs = 60_000;
 const sayAgainMs = 3_000;
 
@@ -52,9 +62,9 @@ export class SourceKeeper {
 
   /** Keeps until the signal aborts. A look that fails is tried again: nothing is lost, loaders only wait. */
   async run(isKeeper: () => boolean, signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
+    for (let isSecond = true; !signal.aborted; isSecond = !isSecond) {
       try {
-        if (isKeeper()) await this.#tick(signal);
+        if (isKeeper() && (isSecond || this.#parts.isWaiting())) await this.#tick(signal);
       } catch (error) {
         if (signal.aborted) return;
         if (isBatchWeaveError(error, "DELETED")) throw error;
@@ -89,8 +99,8 @@ export class SourceKeeper {
 
   async #tick(signal: AbortSignal): Promise<void> {
     const { logs, exchange, training } = this.#parts;
-    const { checkpoints, forks, steps } = await training.info({ signal });
-    const at = await this.#allowed(await this.#heads(signal), signal);
+    const { checkpoints, forks, steps, producers } = await training.info({ signal });
+    const at = await this.#allowed(await this.#heads(producers, signal), signal);
     const marks = [...checkpoints.map(({ step }) => step), ...forks.map(({ to }) => to)];
     const floor = exchange.keep === "forever" ? undefined : await this.#floor(marks, steps.trim, signal);
     await Promise.all(
@@ -125,15 +135,17 @@ export class SourceKeeper {
   }
 
   /** Where the lanes stand now: the lowest block of each source that one of them still needs. */
-  async #heads(signal: AbortSignal): Promise<Blocks> {
+  async #heads(producers: NamespaceInfo["producers"], signal: AbortSignal): Promise<Blocks> {
     const { training, pipeline } = this.#parts;
     const lanes = Array.from({ length: pipeline.lanes }, (_, k) => k);
+    const seqs = new Map(producers.map(({ id, seq }) => [id, seq]));
     const blocks = await Promise.all(
       lanes.map(async (lane) => {
-        const state = await training.producerState(`lane-${lane}`, { signal });
         const known = this.#lanes.get(lane);
+        // One that has not moved is not asked.
+        if (known && known.seq === seqs.get(`lane-${lane}`)) return known.blocks;
+        const state = await training.producerState(`lane-${lane}`, { signal });
         if (!state || state.seq === 0) return pipeline.sources.map(() => lane);
-        if (known?.seq === state.seq) return known.blocks;
         const found = { seq: state.seq, blocks: this.#blocksOf(state.resumePoint, lane) };
         this.#lanes.set(lane, found);
         return found.blocks;

@@ -90,7 +90,8 @@ export class FleetHints {
     readonly lanes?: number | undefined;
     readonly signal?: AbortSignal | undefined;
   }): Promise<readonly Wanted[]> {
-    const words = await this.#list(signal);
+    // Who holds no lanes does not ask how many others hold.
+    const words = await this.#list(lanes === undefined ? ["want"] : ["want", "hold"], signal);
     const nowMs = this.#env.monotonic();
     const isStale = ({ atMs }: Word): boolean => Math.abs(this.#env.now() - atMs) > staleMs;
     const fresh = words.filter((word) => !isStale(word));
@@ -162,11 +163,11 @@ export class FleetHints {
   }
 
   /** A page of each kind: with more hints than that, some are not seen now. What is no hint has no business here, and is removed. */
-  async #list(signal: AbortSignal | undefined): Promise<readonly Word[]> {
+  async #list(kinds: readonly Word["kind"][], signal: AbortSignal | undefined): Promise<readonly Word[]> {
     const words: Word[] = [];
     await this.#quietly(async () => {
       const pages = await Promise.all(
-        ["want", "hold"].map((kind) => this.#store.list(`${prefix}${kind}/`, { keysOnly: true, signal })),
+        kinds.map((kind) => this.#store.list(`${prefix}${kind}/`, { keysOnly: true, signal })),
       );
       const junk: string[] = [];
       for (const { key } of pages.flatMap(({ objects }) => objects)) {

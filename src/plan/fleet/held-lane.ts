@@ -1,11 +1,21 @@
 /** A lane in this process's hands: makes its batches one after another and appends them, until it is over, given up, lost, or the log is closed. */
 import { setMaxListeners } from "node:events";
-import { BatchWeaveError, type Env, isBatchWeaveError, type Producer, type Ticket } from "../../index.js";
+import {
+  BatchWeaveError,
+  type Env,
+  isBatchWeaveError,
+  type Producer,
+  type StepReader,
+  type Ticket,
+} from "../../index.js";
 import { type LaneBatch, type LaneLog, type LaneWriter, laneProducer } from "./lane-log.js";
 import type { Turns } from "./turns.js";
 
 /** A turn that takes longer no longer counts: a lane that waits for data of others must not keep those waiting that have theirs. */
 const turnMsMax = 5_000;
+
+/** How often a lane that is too far ahead asks how far this process knows the log to be: no request. */
+const knownMs = 100;
 
 /** Time for what a lane that is given up has on its way. */
 const closeMsMax = 2_000;
@@ -57,6 +67,8 @@ export class HeldLane {
   #reached = 0;
   #end = 0;
   #wake: (() => void) | undefined;
+  /** Knows how far the log was when this process looked last, for whatever reason. */
+  readonly #reader: StepReader;
   /** Of the newest batch. */
   #ticket: Ticket | undefined;
 
@@ -65,6 +77,7 @@ export class HeldLane {
     this.log = parts.log;
     this.lane = parts.lane;
     this.epoch = parts.producer.epoch;
+    this.#reader = parts.log.ns.stepReader();
     setMaxListeners(0, this.#stop.signal);
     // In a fork, what a lane said in the first log says nothing about this one.
     this.#isEnded = parts.producer.nextSeq > 0 && saysOver(parts.producer.resumePoint);
@@ -94,7 +107,13 @@ export class HeldLane {
 
   /** Whether what it would make now could only wait for others. */
   get #isAhead(): boolean {
-    return this.nextStep >= this.#end + (this.log.aheadMax ?? Number.POSITIVE_INFINITY);
+    const { aheadMax = Number.POSITIVE_INFINITY } = this.log;
+    return this.nextStep >= Math.max(this.#end, this.#reader.end) + aheadMax;
+  }
+
+  /** Other lanes of this process may bring the log on long before its next look. */
+  async #untilNear(): Promise<void> {
+    while (this.#isAhead && !this.#isReleased) await this.#parts.env.sleep(knownMs, this.#stop.signal);
   }
 
   /** What was accepted is wanted in the log now: the carrier may be dead, which a producer without a waiting caller notices late. */
@@ -129,7 +148,7 @@ export class HeldLane {
       while (!this.#isReleased) {
         this.#assertProducer();
         if (this.#isEnded) await this.#fill();
-        else if (this.#isAhead) await this.#woken();
+        else if (this.#isAhead) await this.#untilNear();
         else if (!(await this.#work())) this.#isEnded = true;
       }
       await this.#close();

@@ -9,7 +9,7 @@ import type { FleetHints } from "./fleet-hints.js";
 import { HeldLane, type LaneFate } from "./held-lane.js";
 import { type LaneBatch, type LaneLog, laneProducer } from "./lane-log.js";
 import { type LaneView, viewOf } from "./lane-view.js";
-import { LaneWatch } from "./lane-watch.js";
+import { LaneWatch, type Stall } from "./lane-watch.js";
 import { LogEnds } from "./log-ends.js";
 import { Rounds } from "./rounds.js";
 import { Shadows } from "./shadows.js";
@@ -23,7 +23,7 @@ export interface HoldOptions {
   readonly logsMax?: number | undefined;
   /** Lanes whose batches are made at a time. Default 4. */
   readonly lanesAtOnce?: number | undefined;
-  /** Waits half as long before it takes a lane over, and has its next batch ready by then. */
+  /** Waits little more than half as long before it takes a lane over, and has its next batch ready by then. */
   readonly shadow?: boolean | undefined;
   /** What a lane that stands still while it is wanted is given at least. Default 3,000. */
   readonly patienceMs?: number | undefined;
@@ -76,6 +76,12 @@ const stopMsMax = 1_000;
 const claimsMax = 64;
 /** An own batch that is wanted and not in the log for so long is asked for. */
 const hurryMs = 500;
+const dueMarginMs = 10;
+/** Of the patience, a shadow's; and the part after which it makes the next batch. */
+const shadowShare = 0.6;
+const preparedShare = 0.25;
+/** A log without a batch for so long has no carrier, or an idle one. */
+const quietMs = 1_000;
 /** Lanes taken over in one round at most. */
 const takeoversMax = 8;
 /** A lane that this process gave up is left to others for so long. */
@@ -112,20 +118,24 @@ class LaneHolder {
   #credit: number;
   #creditAtMs: number;
   #gaveUpAtMs = Number.NEGATIVE_INFINITY;
+  /** The last time that a lane was late. */
+  #death: Stall | undefined;
+  /** When a lane that is wanted will have stood for too long. */
+  #dueAtMs = Number.POSITIVE_INFINITY;
   /** Since when this process has held more than its share. */
   #aboveSinceMs: number | undefined;
 
   constructor(env: Env, logs: readonly LaneLog[], options: HoldOptions) {
     this.#env = env;
     this.#options = options;
-    const { patienceMs = 3_000, lookDelayMs = 1_000, lanesAtOnce = 4 } = options;
-    this.#watches = new Map(logs.map((log) => [log, new LaneWatch(log, patienceMs)]));
+    const { patienceMs = 3_000, lookDelayMs = 1_000, lanesAtOnce = 4, shadow = false } = options;
+    this.#watches = new Map(logs.map((log) => [log, new LaneWatch(log, patienceMs, shadow)]));
     // All calls and lanes under way listen to it.
     setMaxListeners(0, this.#stop.signal);
     this.#turns = new Turns(lanesAtOnce);
     this.#ends = new LogEnds(env);
     this.#shadows = new Shadows(this.#stop.signal);
-    this.#rounds = new Rounds(env, lookDelayMs, options.shadow === true);
+    this.#rounds = new Rounds(env, lookDelayMs, shadow);
     this.#credit = this.#handoversMax;
     this.#creditAtMs = env.monotonic();
   }
@@ -141,9 +151,14 @@ class LaneHolder {
     try {
       if (signal?.aborted) stop();
       while (this.#watches.size > 0 && !this.#stop.signal.aborted) {
+        const begunMs = this.#env.monotonic();
         await this.#round();
         if (this.#failure) throw this.#failure.error;
-        if (this.#watches.size > 0) await this.#env.sleep(this.#rounds.pauseMs(), this.#stop.signal);
+        if (this.#watches.size === 0) break;
+        const nowMs = this.#env.monotonic();
+        // The next round takes about as long: the lane is to be seen in it, and not just before.
+        const dueMs = this.#dueAtMs - nowMs - (nowMs - begunMs) / 2 + dueMarginMs;
+        await this.#env.sleep(this.#rounds.pauseMs(dueMs), this.#stop.signal);
       }
     } catch (error) {
       if (this.#failure || !signal?.aborted) {
@@ -221,8 +236,9 @@ class LaneHolder {
   async #look(watch: LaneWatch, signal: AbortSignal): Promise<void> {
     const { log } = watch;
     const begunMs = this.#env.monotonic();
+    const begunAtMs = this.#env.now();
     const view = viewOf(log, await log.ns.info({ signal }));
-    watch.observe(view, begunMs);
+    watch.observe(view, begunMs, begunAtMs - view.madeAtMs);
     const own = this.#lanesOf(watch);
     for (const held of own.values()) {
       const seen = view.lanes[held.lane] as LaneView;
@@ -230,7 +246,7 @@ class LaneHolder {
       if (view.closed) held.drop("CLOSED");
       else if (epoch > held.epoch) held.drop("FENCED");
       else held.reach(view.reached, view.end);
-      if (held.pendingBatches > 0 && (watch.standing(seen, begunMs)?.standsMs ?? 0) >= hurryMs) held.hurry();
+      if (held.pendingBatches > 0 && (watch.standing([seen], begunMs)[0]?.standsMs ?? 0) >= hurryMs) held.hurry();
     }
     const isOver = view.closed || (await this.#ends.finish(log, view, own, signal));
     if (!isOver) return;
@@ -296,15 +312,20 @@ class LaneHolder {
     const { shadow = false } = this.#options;
     const late: { readonly watch: LaneWatch; readonly view: LaneView }[] = [];
     const near = new Set<string>();
-    for (const watch of watches) {
-      for (const { view } of this.#candidates(watch, ({ isFree }) => !isFree)) {
-        const standing = watch.standing(view, nowMs);
-        if (!standing) continue;
-        const { standsMs, patienceMs } = standing;
-        // A shadow takes half; who has more to do than it can waits a little longer than who has not.
-        const limitMs = shadow ? patienceMs / 2 : patienceMs * (this.#turns.isFull ? 1.5 : 1);
-        if (standsMs >= limitMs) late.push({ watch, view });
-        if (shadow && standsMs >= patienceMs / 4) {
+    this.#dueAtMs = Number.POSITIVE_INFINITY;
+    // Who has more to do than it can waits a little longer than who has not.
+    const share = shadow ? shadowShare : this.#turns.isFull ? 1.5 : 1;
+    const others = watches.map((watch) => ({
+      watch,
+      lanes: this.#candidates(watch, ({ isFree }) => !isFree).map(({ view }) => view),
+    }));
+    for (const { watch, lanes } of others) this.#death = watch.late(lanes, nowMs, share) ?? this.#death;
+    for (const { watch, lanes } of others) {
+      for (const { lane: view, standsMs, patienceMs } of watch.standing(lanes, nowMs, this.#death)) {
+        const leftMs = share * patienceMs - standsMs;
+        if (leftMs <= 0) late.push({ watch, view });
+        else this.#dueAtMs = Math.min(this.#dueAtMs, nowMs + leftMs);
+        if (shadow && standsMs >= preparedShare * patienceMs) {
           near.add(nameOf(watch.log, view.lane));
           this.#shadows.prepare(watch.log, view);
         }
@@ -314,7 +335,14 @@ class LaneHolder {
     late.sort((a, b) => a.watch.leftMs(a.view.nextStep) - b.watch.leftMs(b.view.nextStep));
     const chosen = this.#fitting(late, Math.min(this.#handoversLeft(), takeoversMax));
     this.#credit -= chosen.length;
-    await Promise.all(chosen.map(({ watch, view }) => this.#open(watch, view, "taken-over")));
+    await Promise.all(
+      [...new Set(chosen.map(({ watch }) => watch))].map(async (watch) => {
+        const [first, ...others] = chosen.filter((one) => one.watch === watch).map(({ view }) => view);
+        // Openings of one log get into each other's way: what is needed first goes first. Where no batch comes any more, the carrier went, too.
+        if (first) await this.#open(watch, first, "taken-over", watch.quietMs(nowMs) >= quietMs);
+        await Promise.all(others.map((view) => this.#open(watch, view, "taken-over")));
+      }),
+    );
     return chosen.length;
   }
 
@@ -327,14 +355,21 @@ class LaneHolder {
   }
 
   /** Opens a lane's producer, if it is still held as it was seen. False: another process was faster. */
-  async #open(watch: LaneWatch, view: LaneView, kind: "taken" | "taken-over"): Promise<boolean> {
+  async #open(
+    watch: LaneWatch,
+    view: LaneView,
+    kind: "taken" | "taken-over",
+    carries: boolean = false,
+  ): Promise<boolean> {
     const { log } = watch;
+    const { cadence = { kind: "cooperative", carries } } = this.#options.producer ?? {};
     const { lane, epoch } = view;
     const { signal } = this.#stop;
     let producer: Producer;
     try {
       const takeover = epoch === undefined ? true : { epoch };
-      producer = await log.ns.producer({ ...this.#options.producer, id: laneProducer(lane), takeover, signal });
+      const id = laneProducer(lane);
+      producer = await log.ns.producer({ ...this.#options.producer, id, cadence, takeover, signal });
     } catch (error) {
       if (isBatchWeaveError(error, "FENCED") || isBatchWeaveError(error, "CLOSED")) return false;
       if (isBatchWeaveError(error) && error.remedy === "retry") return false;

@@ -27,6 +27,10 @@ export interface LogView {
   readonly readTo: number;
   /** Producers wait for a checkpoint: that a lane stands still says nothing about its holder. */
   readonly isHeldBack: boolean;
+  /** Readers are known, and nearer to its end than to where producers would wait for them. */
+  readonly isReadClosely: boolean;
+  /** When its newest version was made, by its maker's clock. */
+  readonly madeAtMs: number;
 }
 
 /** The lanes of a log, as its newest manifest has them. */
@@ -44,14 +48,18 @@ export function viewOf({ ns, lanes, steps }: LaneLog, info: NamespaceInfo): LogV
     return { lane, epoch: info.silentTables > 0 ? undefined : 0, seq, isFree: true, openings: 0, nextStep };
   });
   const written = views.flatMap(({ seq, nextStep }) => (seq > 0 ? [nextStep - lanes + 1] : []));
-  const readTo = readersAt(info) ?? trim;
+  const readers = readersAt(info);
+  const readTo = readers ?? trim;
+  const lag = info.maxLag ?? Number.POSITIVE_INFINITY;
   return {
     closed: info.closed,
     end,
     lanes: views,
     reached: Math.min(steps, Math.max(end, ...written)),
     readTo,
-    isHeldBack: info.maxLag !== undefined && end - readTo >= info.maxLag,
+    isHeldBack: end - readTo >= lag,
+    isReadClosely: readers !== undefined && end - readTo < lag / 2,
+    madeAtMs: info.lastCommit.timeMs,
   };
 }
 

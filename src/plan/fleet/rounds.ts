@@ -70,11 +70,13 @@ export class Rounds {
     this.#idle = isActive || isWanted ? 0 : this.#idle + 1;
   }
 
-  /** Until the next round. */
-  pauseMs(): number {
+  /** Until the next round. `dueMs`: time until a lane has stood for too long; a shadow looks then, not by chance, and no more often than chance could. */
+  pauseMs(dueMs: number): number {
     const claiming = 0.2 * (1 + Math.min(pausesMax, this.#lanes / lanesAPause));
     const baseMs = this.#delayMs * (this.#isActive ? claiming : this.#isShadow ? 0.5 : 1);
     const slow = this.#isShadow ? 1 : Math.min(growthMax, growth ** this.#idle);
-    return baseMs * slow * (0.5 + this.#env.random());
+    const drawnMs = baseMs * slow * (0.5 + this.#env.random());
+    const leastMs = baseMs / 2;
+    return this.#isShadow && dueMs < drawnMs + leastMs ? Math.max(leastMs, dueMs) : drawnMs;
   }
 }

@@ -84,6 +84,11 @@ export class FigureCounter {
     };
   }
 
+  /** Whether a batch waits for it now. */
+  get isWaitedFor(): boolean {
+    return this.#waits.size > 0;
+  }
+
   buffer(bytes: number): void {
     this.bufferedBytes += bytes;
     this.bufferedBytesMost = Math.max(this.bufferedBytesMost, this.bufferedBytes);

@@ -291,6 +291,7 @@ export async function runConstructors(
     exchange,
     env,
     wanted,
+    isWaiting: () => open.parts.counters.some(({ isWaitedFor }) => isWaitedFor),
     onTrouble: options.onWait,
   });
   const kept = keeper.run(isKeeper, keeping.signal);
