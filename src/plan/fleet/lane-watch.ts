@@ -42,7 +42,7 @@ export interface Stall {
 }
 
 /** A lane that stands although its batch is wanted. */
-export interface Standing {
+interface Standing {
   readonly lane: LaneView;
   readonly standsMs: number;
   /** How long its holder may. */
