@@ -84,8 +84,10 @@ class Story {
       newest: async () => this.#now,
       jump: async () => {
         this.jumps++;
+        this.log.head.lookedAtMs = this.env.nowMs;
         return this.#now;
       },
+      lookedAtMs: Number.NEGATIVE_INFINITY,
     },
     commit: async (change: Change<undefined, boolean>) => {
       const draft = new Draft(this.#now, { id: "c00000000000", by: "rank", time: 0, boundaryHint: 0 });
@@ -93,7 +95,7 @@ class Story {
       this.committed = done ? undefined : draft.finish();
       return { manifest: this.committed ?? this.#now, result };
     },
-  } as unknown as Log;
+  } as unknown as Log & { head: { lookedAtMs: number } };
 
   async pass(pending: number, settings: LagSettings = {}, signal?: AbortSignal): Promise<string> {
     const gate = lagGate(this.log, settings, {
@@ -197,24 +199,38 @@ describe("a producer", () => {
     const full = { end: 80, maxLag: 80 };
     const story = new Story(full, full, { ...full, checkpoints: { a: [60] } });
     expect(await story.pass(2)).toBe("passed");
-    expect(story.env.sleeps).toEqual([875, 875]);
+    // Keenly at first; and every delay ends with a look.
+    expect([story.env.sleeps, story.jumps]).toEqual([[106.25, 159.375], 3]);
     expect(story.told).toEqual([
       "wait",
       { lag: 82, maxLag: 80, group: undefined, checkpointStep: 0 },
-      { waitedMs: 1_750 },
+      { waitedMs: 265.625 },
     ]);
+  });
+
+  test("uses what another producer of its process saw within a quarter of its delay", async () => {
+    const full = { end: 80, maxLag: 80 };
+    for (const [agoMs, jumps] of [
+      [24, 1],
+      [25, 2],
+    ] as const) {
+      const story = new Story(full, { ...full, checkpoints: { a: [60] } });
+      Object.defineProperty(story.log.head, "lookedAtMs", { get: () => story.env.nowMs - agoMs, set: () => {} });
+      expect([await story.pass(2), story.jumps]).toEqual(["passed", jumps]);
+    }
   });
 
   test("gives up when no checkpoint moved for so long, or a rank says that it starves at the very end", async () => {
     const at = (step: number) => ({ end: 90, maxLag: 80, checkpoints: { a: [step] } });
     const story = new Story(at(1), at(1), at(2), at(2), at(2));
     expect(await story.pass(0, { waitMsMax: 1_750 })).toMatch(/^LAG_DEADLOCK/);
-    expect(story.env.sleeps).toHaveLength(4);
+    expect(story.env.sleeps).toHaveLength(6);
     const patient = new Story(at(1));
     patient.env.nowMs = 0;
     const waited = patient.pass(0, { pollDelayMs: 3_600_000 });
     expect(await waited).toMatch(/^LAG_DEADLOCK/);
-    expect(patient.env.nowMs).toBe(7 * 0.875 * 3_600_000);
+    // From a tenth of the delay, half as long again each time, up to the whole.
+    expect(patient.env.nowMs).toBeCloseTo(1.0625 * ((0.1 * (1.5 ** 6 - 1)) / 0.5 + 4) * 3_600_000);
     const starving = (step: number) => new Story({ ...at(1), starving: step }, { end: 90 });
     expect(await starving(90).pass(0)).toMatch(/^LAG_DEADLOCK/);
     expect(await starving(89).pass(0)).toBe("passed");

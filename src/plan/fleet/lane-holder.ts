@@ -78,7 +78,7 @@ const claimsMax = 64;
 const hurryMs = 500;
 const dueMarginMs = 10;
 /** Of the patience, a shadow's; and the part after which it makes the next batch. */
-const shadowShare = 0.6;
+const shadowShare = 0.55;
 const preparedShare = 0.25;
 /** A log without a batch for so long has no carrier, or an idle one. */
 const quietMs = 1_000;
