@@ -9,7 +9,7 @@ import { describe, expect, type TestContext, test } from "vitest";
 import { decodeSafetensors, systemEnv, tensorValues } from "../../src/index.js";
 import { packSequence } from "../../src/plan/construct/packed-sequence.js";
 import * as image from "../../src/plan/load/image.js";
-import type { PreparedSample } from "../../src/plan/load/prepared-sample.js";
+import { asPrepared, type PreparedSample } from "../../src/plan/load/prepared-sample.js";
 import { tokenize } from "../../src/plan/load/tokenize.js";
 import type { PlannedBatch } from "../../src/plan/run/lane-planner.js";
 import { OpenPipeline } from "../../src/plan/run/open-pipeline.js";
@@ -71,6 +71,14 @@ const garbage: Record<string, readonly [value: unknown, reason: RegExp]> = {
       images: [0, 1].map((at) => ({ at, tokens: 2 - at, height: 1, width: 2 - at, data: new Uint8Array(1) })),
     },
     /image 1 begins before the end of the one before it/,
+  ],
+  "an image as a list": [
+    { tokens: [9], images: [{ at: 0, tokens: 1, height: 1, width: 1, data: [1, 2, 3] }] },
+    /data of its image 0 are of Array, not a Uint8Array or Float32Array/,
+  ],
+  "an image of half a patch": [
+    { tokens: [9, 9], images: [{ at: 0, tokens: 2, height: 1, width: 2, data: new Uint8Array(5), patchValues: 3 }] },
+    /image 0 has 5 values, and 2 patches of 3 are 6/,
   ],
 };
 
@@ -139,6 +147,32 @@ async function needSharp(context: TestContext): Promise<Uint8Array> {
 
 describe("image placeholders", () => {
   const picture = { tokens: 2, height: 1, width: 2, data: new Uint8Array(1) };
+
+  test("stand for bytes of any kind, for one image in many samples, and for nothing that cannot travel", async () => {
+    const shared = { ...picture, at: 0, data: Buffer.from("abc"), note: () => 0 };
+    const [batch] = await planned(of([0, 1, 2].map((i) => ({ tokens: [257, 257, i], images: [shared] }))));
+    const { tensors } = decodeSafetensors(batch?.slices[0] as Uint8Array, "slice");
+    expect(Buffer.from(tensorValues(tensors.get("image_bytes")!) as Uint8Array).toString()).toBe("abcabcabc");
+    const data = [Buffer.from("abc"), Uint8ClampedArray.of(7), Float32Array.of(1)];
+    const images = data.map((one, i) => ({ ...shared, at: 2 * i, data: one }));
+    const own = asPrepared({ tokens: [1, 1, 1, 1, 1, 1], images }, { source: "s", id: "0" }) as PreparedSample;
+    expect(own.images?.map((one) => [one.data.constructor, Object.keys(one).includes("note")])).toEqual([
+      [Uint8Array, false],
+      [Uint8Array, false],
+      [Float32Array, false],
+    ]);
+  });
+
+  test("patches of two sizes in one batch are refused", async () => {
+    const patched = (patchValues: number, data: Uint8Array | Float32Array) => ({
+      tokens: [257],
+      images: [{ at: 0, tokens: 1, height: 1, width: 1, data, patchValues }],
+    });
+    for (const other of [patched(2, new Uint8Array(2)), patched(3, new Float32Array(3))])
+      await expect(planned(of([patched(3, new Uint8Array(3)), other]))).rejects.toThrow(
+        /patches of different sizes, or bytes and floats/,
+      );
+  });
 
   test("are never predicted; the text after them is", () => {
     const sample: PreparedSample = { tokens: [5, 257, 257, 6, 7], images: [{ ...picture, at: 1 }] };

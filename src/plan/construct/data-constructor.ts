@@ -255,6 +255,11 @@ function concat<T extends Int32Array | Uint8Array | Float32Array>(parts: readonl
   return out;
 }
 
+/** Whether patches of two images can be rows of one tensor. */
+function isAlike(a: PreparedImage, b: PreparedImage): boolean {
+  return a.patchValues === b.patchValues && a.data instanceof Float32Array === b.data instanceof Float32Array;
+}
+
 function addImages(tensors: Map<string, Tensor>, images: readonly PlacedImage[]): void {
   const n = images.length;
   const isCut = images[0]?.image.patchValues !== undefined;
@@ -262,6 +267,13 @@ function addImages(tensors: Map<string, Tensor>, images: readonly PlacedImage[])
     throw new BatchWeaveError(
       "INVALID_ARGUMENT",
       "Some images of a batch are patches and others encoded files. Place patchifyImages() of every source with images in the same kind of place.",
+    );
+  }
+  const [first] = images;
+  if (isCut && images.some(({ image }) => !isAlike(image, first?.image as PreparedImage))) {
+    throw new BatchWeaveError(
+      "INVALID_ARGUMENT",
+      "Images of a batch have patches of different sizes, or bytes and floats. Cut those of all sources alike.",
     );
   }
   const data = images.map(({ image }) =>

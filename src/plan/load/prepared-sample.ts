@@ -58,8 +58,17 @@ export function asPrepared(
     ...(value as PreparedSample),
     tokens: tokens instanceof Int32Array ? tokens : Int32Array.from(tokens as ArrayLike<number>),
     ...(lossMask === undefined ? {} : { lossMask: Uint8Array.from(lossMask as ArrayLike<number>) }),
+    ...(images === undefined ? {} : { images: (images as readonly PreparedImage[]).map(ownImage) }),
   };
 }
+
+/** An image of this sample alone, though several samples were given the same, and nothing that cannot travel. A Buffer becomes what it is a kind of: its `slice` does not copy. */
+function ownImage({ at, tokens, height, width, data, patchValues }: PreparedImage): PreparedImage {
+  const plain = isBytes(data) ? new Uint8Array(data.buffer, data.byteOffset, data.length) : data;
+  return { at, tokens, height, width, data: plain, ...(patchValues === undefined ? {} : { patchValues }) };
+}
+
+const isBytes = (data: unknown): data is Uint8Array => data instanceof Uint8Array || data instanceof Uint8ClampedArray;
 
 const isList = (value: unknown): value is ArrayLike<unknown> =>
   Array.isArray(value) || (ArrayBuffer.isView(value) && !(value instanceof DataView));
@@ -92,7 +101,7 @@ function wrongImages(images: unknown, { length }: ArrayLike<number>): string | u
   if (!Array.isArray(images)) return `its images are ${shown(images)}, not a list`;
   let end = 0;
   for (const [i, image] of images.entries()) {
-    const { at, tokens, height, width, data } = (image ?? {}) as Partial<PreparedImage>;
+    const { at, tokens, height, width, data, patchValues } = (image ?? {}) as Partial<PreparedImage>;
     const isWhole = [at, tokens, height, width].every((n) => Number.isInteger(n) && (n as number) >= 0);
     if (!isWhole || !isList(data)) return `its image ${i} lacks one of at, tokens, height, width and data`;
     const [from, count] = [at as number, tokens as number];
@@ -100,6 +109,10 @@ function wrongImages(images: unknown, { length }: ArrayLike<number>): string | u
     if (from < end) return `its image ${i} begins before the end of the one before it`;
     if ((height as number) * (width as number) !== count)
       return `its image ${i} has ${height} x ${width} patches and ${count} placeholders`;
+    if (!isBytes(data) && !(data instanceof Float32Array))
+      return `the data of its image ${i} are of ${(data as object).constructor.name}, not a Uint8Array or Float32Array`;
+    if (patchValues !== undefined && data.length !== count * patchValues)
+      return `its image ${i} has ${data.length} values, and ${count} patches of ${patchValues} are ${count * patchValues}`;
     end = from + count;
   }
   return undefined;
