@@ -191,6 +191,14 @@ class Compressed(Objects):
             with self.assertRaises(EOFError):
                 _all_frames(self.Zstd, data, limit)
 
+    def test_the_package_reads_one_byte_over_what_was_said_and_no_more(self) -> None:
+        try:
+            import zstandard
+        except ImportError:
+            self.skipTest("the package zstandard is not installed")
+        data = zstandard.ZstdCompressor().compress(b"a" * 1_000)
+        self.assertEqual([len(_all_frames(zstandard, data, limit)) for limit in (10, 999, 1_000, 1_001)], [11, 1_000, 1_000, 1_000])
+
     def test_without_a_decoder_the_package_is_named(self) -> None:
         with mock.patch.dict("sys.modules", {"compression": None, "zstandard": None}):
             self.refused(lambda: decode_slice(b"abc", "k", SliceEntry(0, 3, crc32(b"abc"), 9, 1)), "zstandard", "UNSUPPORTED_ENCODING")

@@ -65,6 +65,7 @@ class Carriers(Bench):
     def test_cycles_are_as_far_apart_as_they_take_and_idle_ones_further(self) -> None:
         p = self.publisher
         self.outbox.batches = [batch(3)]
+        self.assertEqual((self.carry("nothing"), p._idle_cycles), ([0.4], 1))
         attempt = self.attempt
 
         def slow(*args: Any, **settings: Any) -> Attempt:
@@ -143,11 +144,12 @@ class Ends(Bench):
         p._rest(2.0, lambda: False)
         p._rest(2.0, lambda: True)
         p._rest(0.0, lambda: False)
-        p._rest(math.inf, lambda: len(waits) == 3)
-        self.assertEqual(waits, [2.0, None, None])
+        p._rest(0.5, lambda: False)
+        p._rest(math.inf, lambda: len(waits) == 4)
+        self.assertEqual(waits, [2.0, 0.5, None, None])
         self.outbox.is_ended = True
         p._rest(2.0, lambda: False)
-        self.assertEqual(len(waits), 3)
+        self.assertEqual(len(waits), 4)
 
     def test_who_leaves_says_so_in_the_log_or_beside_it(self) -> None:
         p = self.publisher

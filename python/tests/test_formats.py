@@ -77,6 +77,7 @@ class Cursors(Cases):
             found = translate(2 * step + r, *whole)
             self.assertEqual(found, None if expected is None else (expected, 9), (step, r))
         self.assertEqual(translate(24, (0, 0, 0), (3, 0, 4), (3, 5, 10)), (10, 9))
+        self.assertEqual(translate(24, (0, 0, 0), (0, 1, 4), (1, 5, 10)), (6, 9))
         self.assertIsNone(translate(24))
         self.assertIsNone(translate_cursor(make_cursor(UUID, 4, 1), None, 2))
 
@@ -373,8 +374,8 @@ class Objects(Cases):
         self.refused(lambda: open_json(data, "k", "x", OTHER), "", "WRONG_NAMESPACE")
         self.refused(lambda: open_json(data[:-1] + b" ", "k", "x", UUID), "checksum")
         self.refused(lambda: open_json(b"x" * 21, "k", "x", UUID))
-        body = b'["' + b"x" * 40 + b'"'
-        self.refused(lambda: open_json(body + f',"crc32":"{crc_text(checksum.crc32(body))}"}}\n'.encode(), "k", "x"))
+        for body in (b'["' + b"x" * 40 + b'"', b'{"a":1}', b"5" * 30):
+            self.refused(lambda: open_json(body + f',"crc32":"{crc_text(checksum.crc32(body))}"}}\n'.encode(), "k", "x"), "it is not JSON")
         self.assertEqual(load_json(b"[1.0,1e3,1.5,9007199254740991.0,9007199254740992.0,-1.0]"), [1, 1_000, 1.5, MANY, float(MANY + 1), -1])
         self.assertEqual([type(n) for n in load_json(b"[1.0,9007199254740991.0,9007199254740992.0]")], [int, int, float])
         for bad in (b"NaN", b"\xef\xbb\xbf1", b'{"a":1,"a":2}', b"[" * 100_000, b"\xff"):

@@ -125,7 +125,7 @@ class Intents(unittest.TestCase):
             found = world.open().list_intents()
         self.assertEqual(sorted(batch.seq for batch in found.batches), [0, 1, 2, 3, 4])
         self.assertEqual(len(found.keys), 5)
-        with mock.patch.object(world.store, "list", short), mock.patch.object(log_module, "_INTENTS_MAX", 4):
+        with mock.patch.object(world.store, "list", short), mock.patch.object(log_module, "_INTENTS_MAX", 3):
             self.assertEqual(len(world.open().list_intents().keys), 4)
 
 

@@ -275,6 +275,7 @@ class Acknowledging(Bench):
         outbox = producer._publisher._outbox
         self.assertEqual((outbox.pending(), outbox.is_waiting(), outbox.is_all_uploaded(), outbox.is_awaited(), outbox.is_ended), ([], False, True, False, False))
         tickets = [producer.append([b"a"]) for _ in range(2)]
+        self.assertTrue(outbox.is_all_uploaded())
         self.pool.kept = []
         tickets.append(producer.append([b"b"]))
         self.pool.kept.clear()

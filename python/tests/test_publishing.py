@@ -20,7 +20,8 @@ from publisher_bench import ME, PACE, Bench, batch
 class Followers(Bench):
     def test_when_a_follower_looks(self) -> None:
         p = self.publisher
-        p._rhythm = mock.Mock(expected_at=lambda at, round_trip, pace: at + 3 * round_trip)
+        asked: list[float] = []
+        p._rhythm = mock.Mock(expected_at=lambda at, round_trip, pace: asked.append(at) or at + 3 * round_trip)
 
         def look_at(is_awaited: bool) -> float:
             return round(p._look_at(batch(3), PACE, is_awaited, self.now), 6)
@@ -37,7 +38,7 @@ class Followers(Bench):
         self.assertEqual(look_at(False), 109.75)
         # Awaited: right after the commit that is expected, and again after longer and longer pauses.
         p._announced, p._looked_at = {(3, 0): 99.0}, 99.0
-        self.assertEqual(look_at(True), 99.3)
+        self.assertEqual((look_at(True), asked), (99.3, [1_099.0]), "by the wall clock, which carriers write down")
         for vain, expected in (0, 99.55), (2, 99.6125), (5, 99.879688), (7, 100.25), (10, 100.25), (40, 100.25):
             p._looked_at, p._looks_in_vain = 99.5, vain
             self.assertEqual(look_at(True), expected, vain)
@@ -125,6 +126,8 @@ class Followers(Bench):
         self.assertEqual((p._announced_at, p._announced, p.is_carrying), (100.0, {(3, 0): 101.0, (4, 0): 101.0, (9, 0): 101.0}, False))
         p._announce([batch(5, extents=60)])
         self.assertEqual((p.is_carrying, self.learned[1]), (True, 0.0), "too long for a name")
+        p._announce([batch(6)])
+        self.assertEqual((p.is_carrying, self.learned[2]), (False, 0.5))
 
     def test_a_follower_lists_only_if_it_is_far_behind(self) -> None:
         p = self.publisher

