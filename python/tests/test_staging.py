@@ -216,7 +216,7 @@ class Carried(Stages):
             (SPEC, base_of(closed=True), [batch(3)], 0), (SPEC, base_of(orphan_cutoff=6), [batch(3), batch(4)], 0), (SPEC, base_of(orphan_cutoff=5), [batch(3)], 1),
             (pairs, base_of(pairs), [batch(3, extents=(whole,))], 1), (pairs, base_of(pairs), [batch(3, extents=(whole._replace(cells=3, size=252),))], 0),
             (pairs, base_of(pairs), [batch(3, extents=(whole._replace(size=277),))], 0), (pairs, base_of(pairs), [batch(3, extents=(whole._replace(table=101),))], 0),
-            (pairs, base_of(pairs), [batch(3, extents=(whole,), stride=25)], 1), (pairs, base_of(pairs), [batch(3, extents=(whole,), stride=26)], 0),
+            (pairs, base_of(pairs), [batch(3, extents=(Extent(4, 179, 3, 7),))], 1), (pairs, base_of(pairs), [batch(3, extents=(whole,), stride=25)], 1), (pairs, base_of(pairs), [batch(3, extents=(whole,), stride=26)], 0),
             (pairs, base_of(pairs), [batch(3, extents=(Extent(2, 228, 100, 7), Extent(2, 228, 100, 7)))], 1),
         ):
             draft = draft_of(base)
@@ -231,7 +231,7 @@ class Carried(Stages):
         for producer, before, base, found, expected in (
             ("p", 2, base_of(), {}, 3), ("p", 1, base_of(), {}, None), ("p", 3, base_of(), {}, None), ("n", 0, base_of(), {}, 1), ("n", 1, base_of(), {}, None),
             ("n", 0, base_of(tables=[REF]), {}, None), ("s", 4, base_of(tables=[REF]), silent, 5), ("s", 0, base_of(tables=[REF]), silent, None),
-            ("p", 2, base_of(closed=True), {}, None), ("p", 2, base_of(tables=[REF]), {"p": SilentFinding(ProducerState(9, ME, 9, 1), REF, True)}, 3),
+            ("p", 2, base_of(closed=True), {}, None), ("p", 2, base_of(tables=[REF]), {}, 3), ("p", 2, base_of(tables=[REF]), {"p": SilentFinding(ProducerState(9, ME, 9, 1), REF, True)}, 3),
         ):
             draft = draft_of(base)
             carried = stage_intents(draft, SPEC, [], [OpeningIntent(producer, before, OTHER)], found)
