@@ -181,6 +181,8 @@ class Runs(Cases):
             self.assertEqual(replace(live, row, iteration, since, released), expected, (live, row, iteration, released))
         draft = self.draft({"x" * 64: Mark(4, 2, 3)})
         self.assertEqual(_stage_replacement(draft, "g", "x" * 64, 5, 2, 5), "x" * 55 + ".run2")
+        draft = self.draft({"x" * 55 + ".run99999": Mark(4, 2, 3)})
+        self.refused(lambda: _stage_replacement(draft, "g", "x" * 64, 5, 2, 5), "INVALID_ARGUMENT", "Checkpoint id")
 
     def test_a_release_takes_all_of_an_id(self) -> None:
         draft = self.draft({"a": Mark(1, 1, 1), "a.run2": Mark(1, 1, 1), "b": Mark(1, 1, 1)}, ["c"])
@@ -208,6 +210,10 @@ class Runs(Cases):
         found = register_checkpoint(world.log, "c", make_cursor(uuid, 2, 7), keep_last=1)
         self.assertEqual(found[:5], ("default", "c", 2, 2, 7))
         self.assertEqual(world.log.head.jump().commit["by"], "checkpoint c")
+        self.assertEqual(register_checkpoint(world.log, "c", make_cursor(uuid, 1, 3), "other")[:4], ("other", "c", 1, 1))
+        since = world.log.head.jump().version
+        self.assertEqual(register_checkpoint(world.log, "c", make_cursor(uuid, 3, 8), since=since).id, "c.run2")
+        self.refused(lambda: register_checkpoint(world.log, "c", make_cursor(uuid, 2, 8), "other"), "CHECKPOINT_CONFLICT")
         for keep in (0, -1, True, 1.5, "1"):
             self.refused(lambda: register_checkpoint(world.log, "d", make_cursor(uuid, 2, 7), keep_last=keep), "INVALID_ARGUMENT", "keep_last")  # type: ignore[arg-type]
         said = self.refused(lambda: register_checkpoint(world.log, "d", make_cursor(OTHER, 2, 7)), "WRONG_NAMESPACE")
