@@ -244,6 +244,7 @@ class Tensors(Cases):
         one = {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}
         self.assertEqual(len(decode_safetensors(self.header({"a": one}, b"ab"))[0]), 1)
         self.assertEqual(decode_safetensors(struct.pack("<Q", 2) + b"{}")[0], {})
+        self.assertEqual(decode_safetensors(self.header({"a": {"dtype": "U8", "shape": [MANY, 0], "data_offsets": [0, 0]}}, b""))[0]["a"].shape, (MANY, 0))
         for data, part in (
             (b"1234567", "only 7 bytes"), (struct.pack("<Q", 3) + b"{}", "claims a header of 3 bytes"), (struct.pack("<Q", 2**60), "claims a header"), (self.header(b" {}", b""), "brace"),
             (self.header(b"{x}", b""), "not JSON"), (self.header({"__metadata__": 5}, b""), "not strings by name"), (self.header({"__metadata__": {"a": 1}}, b""), "not strings by name"),
