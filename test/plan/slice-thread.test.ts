@@ -1,17 +1,24 @@
 /**
  * Property: a batch has the same slices whether they are built where it was planned, from its message, or in the thread, at once or one by one;
- * what the constructor refuses is refused in the same words; a thread that is lost ends the wait.
+ * what the constructor refuses is refused in the same words; a thread that is lost
+ * ends the wait, and so does a signal.
  * Method: fast-check over samples with masks, next tokens and images, with and without a plan for the encoder; the built worker.
  */
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import fc from "fast-check";
 import { beforeEach, describe, expect, test } from "vitest";
+import { systemEnv } from "../../src/index.js";
 import { type ConstructInput, DataConstructor } from "../../src/plan/construct/data-constructor.js";
 import { decodeSliceMessage, encodeSliceMessage, movable } from "../../src/plan/construct/slice-message.js";
 import { SliceThread } from "../../src/plan/construct/slice-thread.js";
 import { ClientPlaceTree } from "../../src/plan/graph/place-tree.js";
+import { orAborted } from "../../src/plan/load/or-aborted.js";
 import type { PreparedSample } from "../../src/plan/load/prepared-sample.js";
+import { LanePlanner } from "../../src/plan/run/lane-planner.js";
+import { OpenPipeline } from "../../src/plan/run/open-pipeline.js";
+import { definePipeline } from "../../src/plan/run/pipeline.js";
+import { iterable } from "../../src/plan/source/source.js";
 
 const workerUrl = new URL("../../dist/src/plan/construct/slice-worker.js", import.meta.url);
 const mesh = { dp: 2, cp: 2 };
@@ -124,4 +131,29 @@ describe("in a thread", () => {
     await expect(thread.build(large)).rejects.toMatchObject(refusal);
     await expect(thread.build(large)).rejects.toMatchObject(refusal);
   });
+});
+
+test("a signal ends the wait for a batch that is being built, and what was begun fails unheard", async () => {
+  const pipeline = definePipeline({
+    namespace: { uri: "memory:", grid: { rows: 1, chunks: 1 } },
+    sources: { s: iterable({ open: () => [{ value: { tokens: [1, 2] } }] }) },
+    strategy: (graph) => graph,
+    construct: { seqLength: 65_536 },
+    batch: { samples: 1 },
+  });
+  await using open = await OpenPipeline.open(pipeline, systemEnv);
+  const stop = new AbortController();
+  const shape = { grid: { rows: 1, chunks: 1 }, mesh: { dp: 1 }, settings: pipeline.spec.construct };
+  // It never answers, as one that takes long.
+  const busy = "import('node:worker_threads').then(({ parentPort }) => parentPort.on('message', () => {}))";
+  await using builder = new (class extends SliceThread {
+    override build(content: ConstructInput) {
+      setImmediate(() => stop.abort(new Error("told to stop")));
+      return super.build(content);
+    }
+  })(open.resolved.construct, shape, false, new URL(`data:text/javascript,${busy}`));
+  const planner = new LanePlanner({ ...open.parts, builder }, { lane: 0, lanes: 1 });
+  await expect(planner.next({ signal: stop.signal })).rejects.toThrow("told to stop");
+  const late = builder.build({ plan: { axis: "dp", samples: [], buckets: [] }, values: [] });
+  await expect(orAborted(late, stop.signal)).rejects.toThrow("told to stop");
 });

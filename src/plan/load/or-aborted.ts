@@ -3,7 +3,11 @@
 /** What the work gives, or the signal's reason if that comes first. */
 export async function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (!signal) return await work;
-  signal.throwIfAborted();
+  if (signal.aborted) {
+    // Nobody waits for it any more: that it fails too is not news, and must not end the process.
+    work.catch(() => {});
+    throw signal.reason;
+  }
   let stop = (): void => {};
   const aborted = new Promise<never>((_, reject) => {
     stop = () => reject(signal.reason);

@@ -7,6 +7,7 @@ import type { SliceThread } from "../construct/slice-thread.js";
 import { FillBins } from "../graph/fill-bins.js";
 import type { LoadPlan } from "../graph/load-plan.js";
 import type { Fault } from "../load/fault.js";
+import { orAborted } from "../load/or-aborted.js";
 import type { LoadedSample, SampleSupply, SupplyStart } from "../load/sample-supply.js";
 import type { FigureCounter } from "../load/source-figures.js";
 import type { TransformPool } from "../load/transform-pool.js";
@@ -147,7 +148,7 @@ export class LanePlanner {
     const { pipeline } = this.#parts;
     const { graphs, capacity, spec, mix } = pipeline;
     const step = this.nextStep;
-    if (this.#isOver) return options.isFiller ? await this.#filler(step) : undefined;
+    if (this.#isOver) return options.isFiller ? await this.#filler(step, options.signal) : undefined;
     const bins = new FillBins(this.#bins(), capacity, spec.construct.packing ?? "best-fit", graphs.backbone.nodes.cost);
     const metrics = mix.kind === "callback" && !options.recorded ? ((await spec.metrics?.(step)) ?? {}) : {};
     const context = { metrics, recorded: options.recorded };
@@ -162,7 +163,7 @@ export class LanePlanner {
       // What is faulty after the last good sample is in no batch: the log ends before it. With no good sample at all there is no log to end.
       if (selection.faults.length > 0 && this.#age === 0 && !options.isFiller) throw emptyBatch(step, selection.faults);
       this.#isOver = true;
-      return options.isFiller ? await this.#filler(step) : undefined;
+      return options.isFiller ? await this.#filler(step, options.signal) : undefined;
     }
     this.#positions = this.#positions.map((position, i) => selection.positions.get(i)?.at ?? position);
     this.#used = this.#used.map((used, i) => selection.positions.get(i)?.used ?? used);
@@ -175,12 +176,12 @@ export class LanePlanner {
     this.#owed = { at: this.#selector.owedAt, owed: this.#selector.owed };
     // Said with the last batch, so that every process knows from the log alone which lanes have ended.
     this.#isOver ||= await this.#isOverAt(step + this.#lanes, options.signal);
-    return await this.#build(step, kept, start, [...selection.faults, ...faults], selection.decided);
+    return await this.#build(step, kept, start, [...selection.faults, ...faults], selection.decided, options.signal);
   }
 
   /** An empty batch behind a lane's end. It says the same whether or not the lane was asked for a batch before, and whichever process makes it. */
-  async #filler(step: number): Promise<PlannedBatch> {
-    return await this.#build(step, [], new Int32Array(0), [], undefined);
+  async #filler(step: number, signal: AbortSignal | undefined): Promise<PlannedBatch> {
+    return await this.#build(step, [], new Int32Array(0), [], undefined, signal);
   }
 
   #assertDebt(step: number): void {
@@ -195,12 +196,13 @@ export class LanePlanner {
     start: Int32Array,
     faults: readonly Fault[],
     decided: Weights | undefined,
+    signal: AbortSignal | undefined,
   ): Promise<PlannedBatch> {
     const { pipeline } = this.#parts;
     const { graphs, spec, mix } = pipeline;
     const metas = samples.map(({ meta }) => meta);
     const backbone = graphs.backbone.plan(metas, start);
-    const built = await buildSlices(this.#parts, samples, backbone);
+    const built = await orAborted(buildSlices(this.#parts, samples, backbone), signal);
     const seq = this.#seq++;
     this.#age++;
     const position = mixPosition(mix, step);
