@@ -207,3 +207,51 @@ test.each(solos)("four that commit by themselves: $kind $variant", async (cadenc
     });
   await pool.run(`by themselves: ${JSON.stringify(cadence)}`, 60_000);
 });
+
+test("whoever may fence, by whichever rule, and when", async () => {
+  const pool = new Pool(s3);
+  const said = async (what: string, opening: Promise<Producer>): Promise<Producer | undefined> => {
+    try {
+      const producer = await opening;
+      pool.tell(`${what}: epoch ${producer.epoch} at seq ${producer.nextSeq}`);
+      return producer;
+    } catch (error) {
+      const { code, message } = error as { code?: string; message: string };
+      pool.tell(`${what}: ${code} ${message}`);
+      return undefined;
+    }
+  };
+  pool.spawn("first", 0, async ({ open, append }) => {
+    const producer = await open("p");
+    await append(producer, 2, 100);
+    await producer.flush();
+  });
+  pool.spawn("others", 5_000, async ({ open, env, append }) => {
+    await said("an epoch that is over", open("p", undefined, { epoch: 0 }));
+    await said("too soon", open("p", undefined, "when-quiet"));
+    await env.sleep(24_000);
+    await said("still too soon", open("p", undefined, "when-quiet"));
+    await env.sleep(8_000);
+    await said("quiet", open("p", undefined, "when-quiet"));
+    const held = await said("the epoch that it saw", open("p", undefined, { epoch: 2 }));
+    if (held) await append(held, 1, 10);
+    await held?.close();
+    await said("left", open("p", undefined, "when-quiet"));
+    await said("new, never held", open("q", undefined, { epoch: 0 }));
+    await said("new, when quiet", open("r", undefined, "when-quiet"));
+    await said("new, not to fence", open("s", undefined, false));
+    await said("held, not to fence", open("s", undefined, false));
+  });
+  for (let i = 0; i < 4; i++)
+    pool.spawn(
+      `twin ${i}`,
+      60_000,
+      async ({ open }) => void (await said(`twin ${i}`, open("twins", undefined, i < 3 ? false : "when-quiet"))),
+    );
+  for (let i = 0; i < 3; i++)
+    pool.spawn(`rival ${i}`, 70_000, async ({ open, append }) => {
+      const producer = await said(`rival ${i}`, open("rivals"));
+      if (producer) await append(producer, 1, 500).catch(({ code }) => pool.tell(`rival ${i}: ${code}`));
+    });
+  await pool.run("openers", 120_000);
+});
