@@ -29,6 +29,37 @@ describe("the pace of a store", () => {
     for (const ms of [75, 100, 150, 400]) expect(paceOf(ms)).toEqual(paceOf(100));
   });
 
+  test("is what the design derives, at the floors, between them, and at the ceilings", () => {
+    const fields = (ms: number): number[] => Object.values(paceOf(ms)).map((value) => Number(value.toFixed(2)));
+    expect(fields(0.01)).toEqual([5, 2, 150, 500, 50, 5, 10, 25, 25, 50, 20, 100, 1_000, 50, 500]);
+    expect(fields(20)).toEqual([40, 14, 400, 28_000, 560, 14, 140, 28, 184, 280, 54, 280, 16_000, 140, 800]);
+    expect(fields(1_000)).toEqual([
+      ...[150, 50, 1_500, 100_000, 2_100, 50, 500, 100, 690, 1_000, 200, 1_000, 60_000],
+      ...[500, 3_000],
+    ]);
+  });
+
+  test("of a carrier follows its cycles and its batches, within its limits", () => {
+    const pace = paceOf(1_000);
+    const rate = new CycleRate();
+    const interval = (alone: boolean, idle: number): number => Number(rate.intervalMs(pace, alone, idle).toFixed(2));
+    expect([interval(false, 0), interval(true, 0), interval(true, 1), interval(true, 9)]).toEqual([
+      690, 200, 400, 1_000,
+    ]);
+    rate.learn(10, 80, 1_000);
+    // 0.2 of a new rate of 10 in 80 ms; a cycle of 80 ms and a quarter.
+    expect(interval(false, 0)).toBe(Number((2.3 / (0.29 * 0.025)).toFixed(2)));
+    expect([interval(false, 1), interval(false, 2)]).toEqual([634.48, 1_000]);
+    rate.learn(1_000, 40, 1_100);
+    expect(interval(false, 0)).toBe(100);
+    rate.learn(1_000, 260, 1_200);
+    // The cycle: 80, then half way to 40, then a tenth of the way to 260.
+    expect(interval(false, 0)).toBe(100);
+    for (let i = 0; i < 20; i++) rate.learn(1_000, 400, 1_300 + i);
+    expect(interval(false, 0)).toBe(Number((1.25 * (400 - 320 * 0.9 ** 20)).toFixed(2)));
+    expect([interval(false, 1), interval(false, 2), interval(false, 20)]).toEqual([902.74, 1_000, 1_000]);
+  });
+
   test("on a folder everything is at least four times faster than on S3", () => {
     const [folder, s3] = [paceOf(2), paceOf(100)];
     for (const name of names.filter((n) => n !== "farewellMs")) expect(folder[name] * 4).toBeLessThanOrEqual(s3[name]);
