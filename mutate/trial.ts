@@ -107,7 +107,12 @@ export class TrialTree implements Disposable {
       cpSync(join(root, file), join(this.folder, file));
     }
     symlinkSync(join(root, "node_modules"), join(this.folder, "node_modules"));
-    process.once("exit", () => this[Symbol.dispose]());
+    // What still writes here is being killed at the same time; what it leaves is a temporary folder.
+    process.once("exit", () => {
+      try {
+        this[Symbol.dispose]();
+      } catch {}
+    });
   }
 
   /** Which lines the tests of some files of Python execute. */
