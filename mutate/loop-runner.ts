@@ -30,7 +30,7 @@ let seen: Set<number> | undefined;
 };
 
 const limitMsMin = 4_000;
-const slowerMax = 8;
+const slowerMax = 4;
 
 export default class LoopRunner extends VitestTestRunner {
   #filesLeft = work.tests.length;

@@ -124,7 +124,6 @@ async function lastBatches(
   const bottom = Math.max(manifest.steps.trim, firstOwnStep(log.spec));
   assertSearchable(manifest.steps.end - at, at);
   await visitSteps(log, { tree: manifest, from: at, to: manifest.steps.end }, note, readsInFlightMax, options);
-  for (const descriptor of manifest.waiting.values()) note(descriptor);
   // Nothing happened since: the current states are the ones wanted.
   if (later.size === 0) return last;
   for (let to = at; to > bottom && later.size > last.size; to -= windowSteps) {

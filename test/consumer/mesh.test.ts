@@ -152,6 +152,7 @@ describe("what the launcher says", () => {
     expect(at(undefined, { RANK: "3", WORLD_SIZE: "8" })).toBe("dp 8 rank 3 d 3 c 0");
     expect(at({ cp: 2, tp: 2 }, { RANK: "7", WORLD_SIZE: "16" })).toBe("dp 4 rank 7 d 1 c 1");
     expect(at({ pp: 2 }, { SLURM_PROCID: "5", SLURM_NTASKS: "8" })).toBe("dp 4 rank 5 d 1 c 0");
+    expect(at({}, { SLURM_PROCID: "0", SLURM_JOB_ID: "7" })).toBe("dp 1 rank 0 d 0 c 0");
     expect(at({ dp: 4 }, { JOB_COMPLETION_INDEX: "2" })).toBe("dp 4 rank 2 d 2 c 0");
     const own = { BATCHWEAVE_CP: "2", BATCHWEAVE_RANK: "1", BATCHWEAVE_WORLD_SIZE: "4" };
     expect(at(undefined, own)).toBe("dp 2 rank 1 d 0 c 1");

@@ -28,6 +28,7 @@ import {
   sweepManifests,
   sweepUploads,
 } from "../../src/lifecycle/sweep.js";
+import { Tally } from "../../src/lifecycle/tally.js";
 import type { ListOptions, ListPage } from "../../src/store/index.js";
 import { spec } from "../log/scripted-log.js";
 
@@ -217,6 +218,43 @@ describe("index objects and manifests", () => {
     await sweepManifests(pages);
     expect(pages.lists).toHaveLength(2);
   });
+});
+
+test("what is dead is deleted a thousand at a time at most, and what is left at the end of a kind", async () => {
+  const deleted: number[] = [];
+  const log = {
+    spec: { ...spec, format: 2 },
+    store: { delete: async (keys: readonly string[]) => void deleted.push(keys.length) },
+  } as never;
+  const tally = new Tally(log, false, undefined, undefined);
+  const dead = (n: number): DeadObject[] =>
+    Array.from({ length: n }, (_, i) => ({ key: `k${i}`, size: 2, kind: "batch", reason: "orphan" }));
+  await tally.ways.take(dead(999));
+  expect(deleted).toEqual([]);
+  await tally.ways.take(dead(1));
+  expect(deleted).toEqual([1_000]);
+  await tally.ways.take(dead(3));
+  await tally.flush();
+  await tally.flush();
+  expect([deleted, tally.counts().batches]).toEqual([[1_000, 3], { objects: 1_003, bytes: 2_006 }]);
+  let asked = 0;
+  const old = { spec, presence: { ask: async () => void asked++ }, store: { delete: async () => {} } } as never;
+  const first = new Tally(old, false, undefined, undefined);
+  await first.ways.take(dead(1));
+  await first.flush();
+  expect(asked).toBe(0);
+  await first.ways.take([{ key: "m", size: 1, kind: "manifest", reason: "superseded" }]);
+  await first.flush();
+  expect(asked).toBe(1);
+  const later = new Tally({ ...(old as object), spec: { ...spec, format: 2 } } as never, false, undefined, undefined);
+  await later.ways.take([{ key: "m", size: 1, kind: "manifest", reason: "superseded" }]);
+  await later.flush();
+  expect(asked).toBe(1);
+  const dry = new Tally(log, true, undefined, undefined);
+  await dry.ways.take(dead(2));
+  await dry.ways.take(dead(3));
+  await dry.flush();
+  expect([dry.dead?.length, dry.counts().batches.objects, deleted.length]).toEqual([3, 3, 2]);
 });
 
 describe("intents", () => {

@@ -32,7 +32,7 @@ const spec: NamespaceSpec = {
   created: 0,
   rest: {},
 };
-const _lanes3: NamespaceSpec = { ...spec, order: { kind: "lanes", lanes: 3 } };
+const lanes3: NamespaceSpec = { ...spec, order: { kind: "lanes", lanes: 3 } };
 const incarnation = "aaaaaaaaaaaa";
 const stamp = { id: "c00000000000", by: "p", time: 0, boundaryHint: 0 };
 const ref = (k: number): NodeRef => ({ base: asVersion(1), commitId: "c00000000000", k, check: k });
@@ -72,6 +72,24 @@ describe("intents", () => {
     expect(carried(of(3), { producers: new Map() })).toBe(0);
     expect(carried([batch("p", 3, { epoch: asEpoch(2) })])).toBe(0);
     expect(carried(of(3, 4), { orphanCutoff: asVersion(6) })).toBe(0);
+  });
+
+  test("an intent that staging refuses is its owner's business, and stops nobody", () => {
+    const draft = draftOn(
+      {
+        producers: new Map([
+          ["stranger", state()],
+          ["lane-0", state()],
+        ]),
+      },
+      lanes3,
+    );
+    const batches = new Map([
+      ["s", [batch("stranger", 0)]],
+      ["l", [batch("lane-0", 0)]],
+    ]);
+    expect(stageIntents(draft, lanes3, intents({ batches }), new Map())).toBe(1);
+    expect(draft.end).toBe(1);
   });
 
   test("a descriptor that cannot be right is not carried", () => {

@@ -69,3 +69,7 @@ test("never below the cutoff", () => {
   at.cutoff = 1_500;
   expect(uploadBase(at.log)).toBe(1_500);
 });
+
+test("where no version is known, the base is none", () => {
+  expect(uploadBase({ env: { monotonic: () => 5 }, head: { known: undefined } } as unknown as Log)).toBe(0);
+});
