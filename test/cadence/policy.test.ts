@@ -161,3 +161,32 @@ describe("the pool", () => {
     expect(pool).toBeLessThanOrEqual(128);
   });
 });
+
+test("incr waits for one batch more after each loss, and for no other reason", () => {
+  const policy = incrPolicy(3);
+  const waits = (pending: number): boolean => policy.delayMs({ pending, sinceAttemptMs: 0 }) > 0;
+  for (const outcome of ["committed", "nothing", "unsettled"] as const) policy.learn({ outcome, activeProducers: 2 });
+  expect([waits(2), waits(3)]).toEqual([true, false]);
+  policy.learn({ outcome: "lost", activeProducers: 2 });
+  expect([waits(3), waits(4)]).toEqual([true, false]);
+});
+
+test("aimd grows and shrinks as its variant says, never below one batch", () => {
+  const after = (variant: "paper" | "inverse", outcomes: readonly ("committed" | "lost" | "nothing")[]): number => {
+    const policy = aimdPolicy(variant);
+    for (const outcome of outcomes) policy.learn({ outcome, activeProducers: 2 });
+    let pending = 1;
+    while (policy.delayMs({ pending, sinceAttemptMs: 0 }) > 0) pending++;
+    return pending;
+  };
+  expect([
+    after("paper", []),
+    after("paper", ["committed"]),
+    after("paper", ["lost"]),
+    after("paper", ["nothing"]),
+  ]).toEqual([10, 11, 5, 10]);
+  expect([after("inverse", ["committed"]), after("inverse", ["lost"]), after("inverse", ["nothing"])]).toEqual([
+    9, 20, 10,
+  ]);
+  expect([after("paper", Array(9).fill("lost")), after("inverse", Array(20).fill("committed"))]).toEqual([1, 1]);
+});

@@ -329,6 +329,21 @@ describe("a consumer", () => {
     await expect(again.next()).rejects.toThrow("enough");
   });
 
+  test("that misses the first step left is not told that it was reclaimed", async () => {
+    const world = new SmallWorld();
+    const log = await world.create("memory:missing");
+    const batches = await new Writer(log).write(8);
+    const one = { mesh: { dp: 1 }, rank: 0, prefetchIterationsMax: 1 };
+    const at = async (step: number) => openConsumer(world.open("memory:missing", log.spec), { ...one, from: { step } });
+    const [before, first] = [await at(5), await at(6)];
+    await registerCheckpoint(log, { id: "c", cursor: cursorAt(log, 6) });
+    await reclaim(log, { graceMs: 0, keepVersions: 1 });
+    await log.store.delete([batchKey(batches[6] as Descriptor, 0)]);
+    await expect(before.next()).rejects.toMatchObject({ code: "RECLAIMED" });
+    await expect(first.next()).rejects.toMatchObject({ code: "MISSING_OBJECT" });
+    await Promise.all([before.return(), first.return()]);
+  });
+
   test("reports from rank 0 alone, at the step where it is, and registers what it is told to", async () => {
     const { world, log } = await closedLog();
     const said: unknown[] = [];

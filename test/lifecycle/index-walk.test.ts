@@ -12,6 +12,7 @@ import {
   crc32,
   type Descriptor,
   encodeNode,
+  encodeRoot,
   genesisManifest,
   type IndexLevel,
   indexFanout,
@@ -200,4 +201,25 @@ test("an object that is gone takes with it what it covers, and no more", async (
     await store.put(key, bytes);
     expect((await open().locate(manifest, asStep(step))).descriptor.seq).toBe(step);
   }
+});
+
+test("a fork that shares more than its ancestor's root holds is told so, and until where", async () => {
+  const tail = { start: asStep(sealed), batches: [batchAt(sealed), batchAt(sealed + 1)] };
+  const bytes = encodeRoot(spec.uuid, { index: manifest.index, tail });
+  const root = { base: asVersion(9), commitId: "0000000000bb", k: made++, check: crc32(bytes) };
+  await store.put(nodeRefKey(root), bytes);
+  const ranges = [{ at: asStep(10), count: sealed + 5, from: asStep(0) }];
+  const origins = [{ uuid: spec.uuid, uri: store.uri, format: 1 as const, root, ranges }];
+  const start = asStep(10 + sealed + 5);
+  const fork: NamespaceSpec = {
+    ...spec,
+    uuid: spec.uuid.replace("6f", "7f"),
+    fork: { origins, tail: { start, batches: [] } },
+  };
+  const log = new Log({ store: new MemoryStore(), env: new AutoEnv(), spec: fork, openOrigin: async () => store });
+  const tree = { ...genesisManifest(fork), steps: { trim: asStep(10), end: start } };
+  for (const step of [10, 10 + node, 10 + sealed, 11 + sealed])
+    expect((await log.locate(tree, asStep(step))).descriptor.seq).toBe(step - 10);
+  const error = await log.locate(tree, asStep(12 + sealed)).catch((e) => e);
+  expect([error.code, unreadableUntil(error)]).toEqual(["CORRUPT", 10 + sealed + 5]);
 });
