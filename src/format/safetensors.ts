@@ -141,12 +141,10 @@ function notTensors(where: string, what: string): never {
 function parseHeader(bytes: Uint8Array, where: string): Record<string, unknown> {
   if (bytes[0] !== 0x7b) return notTensors(where, "its header does not begin with a brace");
   try {
-    const value: unknown = parseJson(bytes);
-    if (typeof value === "object" && value !== null) return value as Record<string, unknown>;
+    return parseJson(bytes) as Record<string, unknown>;
   } catch {
-    // Said below.
+    return notTensors(where, "its header is not JSON");
   }
-  return notTensors(where, "its header is not JSON");
 }
 
 function decodeStrings(value: unknown, where: string): Record<string, string> {

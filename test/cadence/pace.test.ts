@@ -102,6 +102,32 @@ describe("when a look is worth it", () => {
     );
   });
 
+  test("by a rhythm that is learned from the first two versions on, and from steps forward alone", () => {
+    const pace = paceOf(1_000);
+    const rhythm = new CarrierRhythm();
+    expect(rhythm.intervalMs(pace)).toBe(690);
+    // Nothing is known: half an interval after it could be listed, and a little more than a round trip.
+    expect(rhythm.expectedAtMs(10_000, 100, pace)).toBeCloseTo(10_000 + 50 + 345 + 120);
+    rhythm.see(1, 1_000);
+    expect(rhythm.intervalMs(pace)).toBe(690);
+    rhythm.see(2, 1_400);
+    expect(rhythm.intervalMs(pace)).toBe(400);
+    rhythm.see(4, 1_800);
+    expect(rhythm.intervalMs(pace)).toBe(300);
+    rhythm.see(4, 9_000);
+    rhythm.see(3, 9_000);
+    rhythm.see(5, 1_800);
+    expect(rhythm.intervalMs(pace)).toBe(300);
+    rhythm.see(6, 1_810);
+    expect(rhythm.intervalMs(pace)).toBe(155);
+    rhythm.see(7, 1_811);
+    expect(rhythm.intervalMs(pace)).toBe(100);
+    rhythm.see(8, 9_999);
+    expect(rhythm.intervalMs(pace)).toBe(690);
+    // Announced long before the last stamp, which says when the one after it came: 13 intervals of 690 ms before 9,999.
+    expect(rhythm.expectedAtMs(1_000, 100, pace)).toBeCloseTo(9_999 - 12 * 690 + 120);
+  });
+
   test("right after the commit of a carrier that keeps its pace", () => {
     const rhythm = new CarrierRhythm();
     for (let v = 1; v <= 10; v++) rhythm.see(v, 500 * v);

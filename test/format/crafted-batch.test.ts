@@ -3,6 +3,7 @@
  * the format are exact. Method: stored objects in which one number is changed and every checksum made anew; values at each limit and behind it.
  */
 import { expect, test } from "vitest";
+import { decodeDescriptor, encodeDescriptor } from "../../src/format/descriptor.js";
 import {
   asEpoch,
   asSeq,
@@ -16,6 +17,7 @@ import {
   type Descriptor,
   decodeFooter,
   decodeNamespace,
+  decodeSafetensors,
   decodeTrailer,
   type Extent,
   encodeExtent,
@@ -24,6 +26,7 @@ import {
   encodeSlice,
   entryBytes,
   footerCheck,
+  joinTensors,
   sealJson,
   trailerBytes,
 } from "../../src/format/index.js";
@@ -216,4 +219,47 @@ test("a tensor cannot be called what the metadata is called, and a header has a 
     expect.objectContaining({ code: "INVALID_ARGUMENT" }),
   );
   expect(() => encodeSafetensors({ a: tensor }, { long: "x".repeat(100_000_000) })).toThrow(/header takes/);
+});
+
+test("a batch has 1 to 1,000 extents", () => {
+  const encoded = (n: number) =>
+    encodeDescriptor({ ...name, extents: Array(n).fill({ cells: 1, size: 300, table: 100, check: 1 }) });
+  expect(decodeDescriptor(encoded(1_000), "it").extents).toHaveLength(1_000);
+  expect(decodeDescriptor(encoded(1), "it").extents).toHaveLength(1);
+  for (const n of [0, 1_001]) expect(() => decodeDescriptor(encoded(n), "it")).toThrow(corrupt(/extents/));
+});
+
+test("a header of tensors is an object", () => {
+  const file = (json: string): Uint8Array => {
+    const bytes = Buffer.alloc(8 + json.length);
+    bytes.writeBigUInt64LE(BigInt(json.length), 0);
+    bytes.write(json, 8);
+    return bytes;
+  };
+  expect(decodeSafetensors(file("{}"), "it").tensors.size).toBe(0);
+  for (const json of ["null", "3", '"x"', "true", "{", ""])
+    expect(() => decodeSafetensors(file(json), "it")).toThrow(expect.objectContaining({ code: expect.any(String) }));
+});
+
+test("slices that are joined are those of whole rows", () => {
+  const one = {
+    tensors: new Map([["a", { dtype: "U8", shape: [1], data: new Uint8Array(1) }]]),
+    metadata: {},
+  } as const;
+  const joined = (files: number, rows: number): unknown => {
+    try {
+      return joinTensors(Array(files).fill(one) as never, rows, {}).get("a") !== undefined;
+    } catch (error) {
+      return (error as { code?: string }).code;
+    }
+  };
+  expect([joined(1, 1), joined(2, 2)]).toEqual([true, true]);
+  for (const [files, rows] of [
+    [0, 1],
+    [3, 2],
+    [1, 0],
+    [2, 1.5],
+    [1, -1],
+  ] as const)
+    expect([files, rows, joined(files, rows)]).toEqual([files, rows, "INVALID_ARGUMENT"]);
 });
