@@ -4,6 +4,7 @@
  * ends the wait, and so does a signal.
  * Method: fast-check over samples with masks, next tokens and images, with and without a plan for the encoder; the built worker.
  */
+import { execFileSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import fc from "fast-check";
@@ -123,6 +124,15 @@ describe("in a thread", () => {
     };
     await expect(thread.build(wrong)).rejects.toMatchObject(refusal);
     expect(await thread.build(large)).toHaveLength(4);
+  });
+
+  test("threads start from a program that was given as text", () => {
+    const program = `import { definePipeline, iterable, runPipeline, transform } from "../../dist/src/plan/index.js";
+      const source = iterable({ open: () => [{ value: { tokens: [1, 2] } }], transforms: [transform("data:text/javascript,export const same = (value) => value", "same")] });
+      const pipeline = definePipeline({ namespace: { uri: "memory:text", grid: { rows: 1, chunks: 1 }, lanes: 1 }, sources: { source }, strategy: (graph) => graph, construct: { seqLength: 65536 }, batch: { samples: 1 }, steps: 1 });
+      console.log((await runPipeline(pipeline)).end);`;
+    const cwd = fileURLToPath(new URL(".", import.meta.url));
+    expect(String(execFileSync(process.execPath, ["--input-type=module", "-e", program], { cwd }))).toBe("1\n");
   });
 
   test("a thread that cannot start is an error, now and for every batch after it", async () => {

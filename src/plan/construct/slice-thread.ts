@@ -1,6 +1,7 @@
 /** Building slices in a thread of their own: a batch of millions of tokens takes a tenth of a second and more, in which a process would neither read, commit nor say that it lives. */
 import { Worker } from "node:worker_threads";
 import { BatchWeaveError, type ErrorCode, type Grid, type Mesh } from "../../index.js";
+import { threadOptions } from "../load/thread-options.js";
 import type { ConstructInput, ConstructSettings, DataConstructor } from "./data-constructor.js";
 import { encodeSliceMessage, movable, type SliceMessage } from "./slice-message.js";
 
@@ -93,7 +94,7 @@ export class SliceThread implements AsyncDisposable {
   }
 
   #start(): Worker {
-    const worker = new Worker(this.#url, { workerData: this.#shape });
+    const worker = new Worker(this.#url, { ...threadOptions(), workerData: this.#shape });
     worker.on("message", ({ id, slices, error }: SliceAnswer) => {
       const waiting = this.#waiting.get(id);
       this.#waiting.delete(id);

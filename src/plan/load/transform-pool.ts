@@ -4,6 +4,7 @@
  */
 import { Worker } from "node:worker_threads";
 import { BatchWeaveError, type Env } from "../../index.js";
+import { threadOptions } from "./thread-options.js";
 import type { Transform } from "./transform.js";
 import { type ChainInput, type ChainOutput, runChain } from "./transform-chain.js";
 import { type TransformPortion, TransformQueue, type TransformTask } from "./transform-queue.js";
@@ -132,6 +133,7 @@ export class TransformPool implements AsyncDisposable {
   #spawn(): Thread {
     const shared = new SharedArrayBuffer(8);
     const worker = new Worker(this.#workerUrl, {
+      ...threadOptions(),
       workerData: { progress: shared },
       resourceLimits: { maxOldGenerationSizeMb: this.#heapMiBMax },
     });
