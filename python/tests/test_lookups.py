@@ -120,6 +120,10 @@ class Steps(Cases):
         bare = self.manifest([], Run(3, [self.batch(3)._replace(extents=())]))
         self.assertEqual(self.refused(lambda: index.locate(bare, 3), "CORRUPT", "step 3 is promised").details["step"], 3)
 
+    def test_a_batch_of_a_namespace_that_is_no_fork_has_no_origin(self) -> None:
+        manifest = self.manifest([], Run(0, [self.batch(0, 0)]))
+        self.refused(lambda: StepIndex(self.store, self.spec, lambda uri: self.store).locate(manifest, 0), "CORRUPT", "names origin 0")
+
     def test_inherited_steps_are_the_ancestors_and_its_ancestors(self) -> None:
         old = MemoryStore(uri="memory:old")
         life = f"life/{OTHER}/"

@@ -88,6 +88,22 @@ class Pace(unittest.TestCase):
                 factor, floor, ceiling = found[other]
                 self.assertAlmostEqual(pace[name] * 1e3, min(ceiling, max(floor, factor * round_trip * 1e3)), msg=name)
 
+    def test_the_pace_of_a_store_of_20_ms(self) -> None:
+        for found, expected in zip(pace_of(0.02), (0.04, 0.014, 0.4, 2.8, 0.014, 0.14, 0.028, 0.054, 0.28, 0.054, 0.8)):
+            self.assertAlmostEqual(found, expected)
+        self.assertEqual(pace_of(0.0), (0.005, 0.002, 0.15, 0.25, 0.005, 0.01, 0.025, 0.025, 0.05, 0.02, 0.5))
+        self.assertEqual(pace_of(9.0), (0.15, 0.05, 1.5, 10, 0.05, 0.5, 0.1, 0.2, 1, 0.2, 3))
+
+    def test_a_rhythm_is_known_from_the_second_version_on_and_two_at_once_say_nothing(self) -> None:
+        rhythm, pace = CarrierRhythm(), pace_of(0.1)
+        rhythm.see(1, 10.0)
+        self.assertAlmostEqual(rhythm.interval(pace), 0.2)
+        self.assertAlmostEqual(rhythm.expected_at(10.0, 0.1, pace), 10.2 + 0.12)
+        rhythm.see(2, 10.5)
+        self.assertAlmostEqual(rhythm.interval(pace), 0.5)
+        rhythm.see(3, 10.5)
+        self.assertAlmostEqual(rhythm.interval(pace), 0.5)
+
     def test_a_look_is_expected_right_after_the_commit_of_a_carrier_that_keeps_its_pace(self) -> None:
         rhythm = CarrierRhythm()
         for version in range(1, 11):
