@@ -113,6 +113,7 @@ class Format(unittest.TestCase):
         ):
             self.assertEqual(stride_for([bytes(length)] * 2, most), expected, (length, most))
         self.assertIsNone(stride_for([], 1 << 20))
+        self.assertEqual(stride_for([bytes(5_000)], 1 << 20), 5_000 + SEAL_BYTES)
         self.assertIsNone(stride_for([bytes(5_000), bytes(5_001)], 1 << 20))
 
     def test_lineage_has_a_column_of_rows_only_if_a_sample_has_one(self) -> None:
