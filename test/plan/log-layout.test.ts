@@ -6,7 +6,7 @@
 import { appendFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { createNamespace, openNamespace, systemEnv } from "../../src/index.js";
+import { createNamespace, makeCursor, openNamespace, systemEnv } from "../../src/index.js";
 import {
   auditPipeline,
   definePipeline,
@@ -87,6 +87,19 @@ test("two producers without a part: the newer one holds it, and no sample is in 
   const ids = await samplesOf(pipeline);
   expect(ids.length - new Set(ids).size, "samples that are in the log twice").toBe(0);
   expect(ids.length).toBe(all);
+});
+
+test("a log of which all was read and reclaimed goes on", async () => {
+  const folder = dataFolder();
+  writeJsonl(folder, "web", [90]);
+  const pipeline = build(folder);
+  await runPipeline(pipeline, { ...fast, batchesMax: 2 });
+  const ns = await openNamespace(pipeline.spec.namespace.uri);
+  await ns.checkpoint("all", makeCursor(ns.uuid, 2 * ns.grid.rows, 0));
+  await ns.reclaim();
+  expect((await ns.info()).steps).toEqual({ trim: 2, end: 2 });
+  const { closed, end } = await runPipeline(pipeline, fast);
+  expect([closed, end > 2]).toEqual([true, true]);
 });
 
 test("several parts by the file: one process holds them all, or each has its own, and the last one closes the log", async () => {
