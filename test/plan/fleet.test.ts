@@ -186,6 +186,18 @@ test("with a shadow, a reader waits for 2.5 s at most when a holder is killed, w
   expect(Math.max(...waits)).toBeLessThan(2_500);
 });
 
+test("a batch that takes longer than the patience is not taken from whoever works at it, neither by a shadow nor by one that works as long", async () => {
+  for (const shadow of [true, false]) {
+    const fleet = new Fleet([{ name: "web", counts: [3, 3, 3, 3], workMs: 8_000 }], 2);
+    fleet.start("a", { hints: true, lanesMax: shadow ? 4 : 2 });
+    await fleet.pass(shadow ? 6_000 : 0);
+    fleet.start("b", { hints: true, shadow });
+    readAll(fleet);
+    await fleet.finish();
+    expect(fleet.count("taken-over")).toBe(0);
+  }
+});
+
 test("a holder whose batches take a minute is not robbed again and again", async () => {
   // Lane 0 is wanted all the time: the others are far ahead of it.
   const toy = { name: "web", counts: [8, 8, 8, 8], workMs: (lane: number) => (lane === 0 ? 60_000 : 100) };

@@ -69,6 +69,9 @@ export class HeldLane {
   #wake: (() => void) | undefined;
   /** Knows how far the log was when this process looked last, for whatever reason. */
   readonly #reader: StepReader;
+  /** Since when its next batch has been made, and how long the last one took. */
+  #begunMs: number | undefined;
+  #tookMs = 0;
   /** Of the newest batch. */
   #ticket: Ticket | undefined;
 
@@ -96,6 +99,11 @@ export class HeldLane {
   /** Batches that are not known to be in the log. */
   get pendingBatches(): number {
     return this.#parts.producer.pendingBatches;
+  }
+
+  /** How long a batch of it takes, as far as is known. */
+  get workMs(): number {
+    return Math.max(this.#tookMs, this.#parts.env.monotonic() - (this.#begunMs ?? Number.POSITIVE_INFINITY));
   }
 
   /** Others have written up to here; the log ends at `end`, below what waits for a missing step. */
@@ -208,11 +216,14 @@ export class HeldLane {
     const limit = new AbortController();
     this.#parts.env.sleep(turnMsMax, limit.signal).then(done, () => {});
     let batch: LaneBatch | undefined;
+    this.#begunMs = this.#parts.env.monotonic();
     try {
       batch = await writer.next({ signal });
     } finally {
       limit.abort();
       done();
+      this.#tookMs = this.#parts.env.monotonic() - this.#begunMs;
+      this.#begunMs = undefined;
     }
     if (!batch) return false;
     await this.#append(batch, false);

@@ -80,6 +80,8 @@ const dueMarginMs = 10;
 /** Of the patience, a shadow's; and the part after which it makes the next batch. */
 const shadowShare = 0.55;
 const preparedShare = 0.25;
+/** A shadow that has not made a batch by then takes its lane all the same. */
+const slowFactor = 8;
 /** A log without a batch for so long has no carrier, or an idle one. */
 const quietMs = 1_000;
 /** Lanes taken over in one round at most. */
@@ -319,12 +321,19 @@ class LaneHolder {
       watch,
       lanes: this.#candidates(watch, ({ isFree }) => !isFree).map(({ view }) => view),
     }));
-    for (const { watch, lanes } of others) this.#death = watch.late(lanes, nowMs, share) ?? this.#death;
+    for (const { watch } of others)
+      watch.workMs = Math.max(0, ...[...this.#lanesOf(watch).values()].map(({ workMs }) => workMs));
+    for (const { watch, lanes } of others) {
+      const missed = lanes.filter((view) => !this.#shadows.isMaking(watch.log, view));
+      this.#death = watch.late(missed, nowMs, share) ?? this.#death;
+    }
     for (const { watch, lanes } of others) {
       for (const { lane: view, standsMs, patienceMs } of watch.standing(lanes, nowMs, this.#death)) {
         const leftMs = share * patienceMs - standsMs;
-        if (leftMs <= 0) late.push({ watch, view });
-        else this.#dueAtMs = Math.min(this.#dueAtMs, nowMs + leftMs);
+        // A holder that began sooner is not late before the same batch is made here, within reason.
+        const isSlow = this.#shadows.isMaking(watch.log, view) && standsMs < slowFactor * patienceMs;
+        if (leftMs > 0) this.#dueAtMs = Math.min(this.#dueAtMs, nowMs + leftMs);
+        else if (!isSlow) late.push({ watch, view });
         if (shadow && standsMs >= preparedShare * patienceMs) {
           near.add(nameOf(watch.log, view.lane));
           this.#shadows.prepare(watch.log, view);

@@ -67,6 +67,8 @@ export class LaneWatch {
   #rate = 0;
   #readAtMs: number | undefined;
   lookedAtMs: number = Number.NEGATIVE_INFINITY;
+  /** What a batch of this log takes here, where this process holds lanes of it: another holder is given as much. */
+  workMs = 0;
 
   /** `patienceMs`: what a lane is given at least; from when it moved (`isShadow`), or from when that was seen. */
   constructor(log: LaneLog, patienceMs: number, isShadow: boolean) {
@@ -199,7 +201,8 @@ export class LaneWatch {
     const seenMs = isSuspect ? known.movedAtMs : known.sinceMs;
     const sinceMs = wanted && !known.isSeen ? Math.min(seenMs, wanted.sinceMs) : seenMs;
     // More, the longer its batches take, and twice as much for every opening that led to none: no holder is robbed for ever for being slow.
-    const ownMs = Math.max(this.#patienceMs, usualFactor * known.usualMs) * 2 ** Math.min(lane.openings, doublingsMax);
+    const usualMs = Math.max(known.usualMs, this.workMs);
+    const ownMs = Math.max(this.#patienceMs, usualFactor * usualMs) * 2 ** Math.min(lane.openings, doublingsMax);
     return { lane, standsMs: nowMs - sinceMs, patienceMs: ownMs * (isWaitedFor ? 1 : unaskedFactor) };
   }
 

@@ -12,6 +12,7 @@ interface Made {
 
 interface Shadow {
   readonly seq: number;
+  isMade: boolean;
   readonly stop: AbortController;
   /** Undefined: it could not be made, or the lane has moved on. */
   readonly made: Promise<Made | undefined>;
@@ -35,7 +36,17 @@ export class Shadows {
     if (this.#shadows.size >= shadowsMax) return;
     const stop = new AbortController();
     const made = make(log, lane, seq, AbortSignal.any([stop.signal, this.#signal])).catch(() => undefined);
-    this.#shadows.set(name, { seq, stop, made });
+    const shadow: Shadow = { seq, isMade: false, stop, made };
+    this.#shadows.set(name, shadow);
+    void made.then(() => {
+      shadow.isMade = true;
+    });
+  }
+
+  /** Whether a lane's next batch is under way here. */
+  isMaking(log: LaneLog, { lane, seq }: LaneView): boolean {
+    const shadow = this.#shadows.get(`${log.name}/${lane}`);
+    return shadow?.seq === seq && !shadow.isMade;
   }
 
   /** Lets go of all but these: their lanes go on by themselves. */
