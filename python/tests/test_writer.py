@@ -126,6 +126,23 @@ class Streams(Folder):
         self.sources([5], [3])
         self.assertEqual(len(self.rows(self.namespace())), 8)
 
+    def test_of_packed_documents_a_part_in_the_log_must_be_followed_by_the_rest(self) -> None:
+        documents = [[1, 2, 3], [4, 5, 6, 7, 8, 9], [10]]
+
+        def write(documents: list[list[int]], way: str) -> None:
+            with self.namespace(rows=1).writer(way, pack=4, tail="drop") as writer:
+                if way == "sources":
+                    writer.write_all(documents)
+                else:
+                    for document in documents:
+                        writer.write(document)
+
+        for way in ("sources", "singly"):
+            write(documents[:2], way)
+            self.assertIn("wrote these and a part of the next", self.refused(lambda: write(documents[:1], way)))
+            self.assertIn("A document of 1 tokens comes where one stood of which 5", self.refused(lambda: write([documents[0], [4]], way)))
+            write(documents, way)
+
     def sources(self, *counts: list[int]) -> None:
         with self.namespace().writer("tok") as writer:
             for (count,) in counts:

@@ -38,6 +38,13 @@ class Packer(Generic[M]):
         """The rows that one more document completes, each with its place to go on from."""
         if self._eos is not None:
             tokens = tokens + array("q", [self._eos])
+        if not self._waiting and 0 < self._out >= len(tokens):
+            raise invalid(
+                f"A document of {len(tokens)} tokens comes where one stood of which {self._out} are in rows already: it is another. Give the same documents, or use a "
+                "writer with another id.",
+                tokens=len(tokens),
+                out=self._out,
+            )
         if len(tokens) > 0:
             self._waiting.append(_Document(tokens, before))
             self._count += len(tokens)

@@ -77,10 +77,11 @@ class RowWriter:
         self._tail = tail
         self._settings = {"pack": pack, "eos": eos}
         self._mode: str | None = None
-        self._known, offset = self._parse(resume_point)
+        #: `_offset`: so many tokens of the document that comes next are in the log.
+        self._known, self._offset = self._parse(resume_point)
         self._codec = RowCodec(chunks, joins, pad, fill)
         self._fill = fill or {}
-        self._packer: Packer[Mark] | None = None if pack is None else Packer(pack, eos, offset)
+        self._packer: Packer[Mark] | None = None if pack is None else Packer(pack, eos, self._offset)
         self._user = user
         self._batch: list[EncodedRow] = []
         #: After the last sample taken.
@@ -341,6 +342,8 @@ class RowWriter:
             what = f"{self._replayed.samples} samples, and wrote {self._known.samples}"
         elif self._mode == "source" and 0 < self._calls <= self._known.call:
             what = f"{self._calls} of its sources, and wrote from {self._known.call + 1}"
+        elif self._offset and (self._replayed.samples or self._calls) and not self._counts["samples"] and not self._is_refused:
+            what = f"{self._known.samples} samples, and wrote these and a part of the next"
         if what:
             raise invalid(
                 f"Writer {self.id} was given {what} into {self._uri} before: these are fewer, or others. Nothing was written. Give all of them again (more may "
