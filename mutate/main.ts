@@ -122,7 +122,9 @@ async function measured<T>(
   const tests = testsOf(language, tracked).filter(isAsked);
   const isOther = (path: string) =>
     /^(src\/|test\/|python\/|mutate\/mutants)/.test(path) && !/\btest_\w+\.py$|\.test\.ts$/.test(path);
-  const path = join(values.reach, `${language}-${hashOf(tracked.filter(isOther))}.json`);
+  // An interpreter without numpy skips what needs it.
+  const who = language === "python" ? `python-${values.python.replaceAll(/\W+/g, "_")}` : language;
+  const path = join(values.reach, `${who}-${hashOf(tracked.filter(isOther))}.json`);
   const stored: Record<string, T> = existsSync(path) ? JSON.parse(readFileSync(path, "utf8")) : {};
   const keys = tests.map((test) => [test, `${test} ${hashOf([test])}`] as const);
   const unknown = keys.filter(([, key]) => !(key in stored));
