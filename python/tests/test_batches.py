@@ -6,6 +6,7 @@ Method: objects written out by hand beside those of the encoder; every field of 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import struct
 import unittest
@@ -190,6 +191,25 @@ class Compressed(Objects):
         for data, limit in ((b"\5abc", 5), (b"\5abc", 3), (b"\3abc\2d", 9)):
             with self.assertRaises(EOFError):
                 _all_frames(self.Zstd, data, limit)
+
+    def test_the_package_zstandard_is_read_as_a_stream(self) -> None:
+        asked: list[Any] = []
+
+        class Reader(io.BytesIO):
+            def read(self, size: int | None = -1) -> bytes:
+                asked.append(size)
+                return super().read(size)
+
+        class Package:
+            class ZstdDecompressor:
+                decompressobj = None
+
+                def stream_reader(self, data: bytes, read_across_frames: bool) -> Any:
+                    asked.append(read_across_frames)
+                    return Reader(data)
+
+        self.assertEqual((bytes(_all_frames(Package, b"abcdef", 3)), asked), (b"abcd", [True, 4]))
+        self.assertEqual(bytes(_all_frames(Package, b"abcdef", 9)), b"abcdef")
 
     def test_the_package_reads_one_byte_over_what_was_said_and_no_more(self) -> None:
         try:

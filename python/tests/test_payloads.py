@@ -11,6 +11,7 @@ import struct
 import unittest
 import zlib
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -143,6 +144,23 @@ class Rules(Cases):
         for text in ("[]", "{", "5"):
             self.refused(lambda: decode_joins({"batchweave.join": text}, "k"), "is not rules by name")
         self.assertEqual(decode_joins({}, "k"), {})
+
+    def test_slices_that_hold_a_field_agree_on_one_rule(self) -> None:
+        one, other, optional = FieldJoin(0, 0), FieldJoin(1, 0), FieldJoin(0, 0, optional=True)
+        held = {"x": SimpleNamespace(shape=(2,))}
+        for slices, joins, expected in (
+            ([held, held], [{"x": one}, {"x": one}], one), ([held, held], [{}, {}], FieldJoin("same", "stack")), ([held, {}], [{"x": optional}, {}], optional), ([{}, held], [{}, {"x": optional}], optional),
+        ):
+            self.assertEqual(rule_of("x", slices, joins, 1), expected)
+        for slices, joins, part in (
+            ([held, held], [{"x": one}, {"x": other}], "different things"), ([held, held], [{"x": one}, {}], "different things"), ([held], [{"x": None}], "does not know"),
+            ([held, {}, {}], [{"x": one}] * 3, "2 of 3 slices do not hold it"),
+        ):
+            self.refused(lambda: rule_of("x", slices, joins, 1), part, "INVALID_ARGUMENT")
+        self.assertEqual(rule_of("x", [held, held], [{}, {}], 2), FieldJoin(0, "stack"))
+        data = encode_safetensors({"x": Tensor("U8", (2,), b"ab")}, {"k": "v"}, {"x": {"chunks": 0, "rows": 0}})
+        self.assertEqual(decode_safetensors(data)[1], {"k": "v", "batchweave.join": '{"x":{"chunks":0,"rows":0}}'})
+        self.assertEqual(decode_safetensors(encode_safetensors({"x": Tensor("U8", (2,), b"ab")}, {"k": "v"}))[1], {"k": "v"})
 
     def test_pipelines_of_before_say_what_they_are_in_other_words(self) -> None:
         whole = {"microbatches": "1", "sequences": "2", "seq_length": "16", "layout": "zigzag"}
