@@ -109,9 +109,10 @@ export class SliceThread implements AsyncDisposable {
 
   /** Without its thread a pipeline ends; the process that follows makes the same batches again. */
   #lose(reason: string, cause?: unknown): void {
+    const isMissing = /MODULE_NOT_FOUND$/.test((cause as NodeJS.ErrnoException | undefined)?.code ?? "");
     this.#lost ??= new BatchWeaveError(
       "LIMIT",
-      `The thread that builds slices ended (${reason}). Give the process more memory, or make batches smaller.`,
+      `The thread that builds slices ended (${reason}). ${isMissing ? "Install the package again; a bundle must keep that file beside it, or do without threads (workers: { threads: 0 })." : "Give the process more memory, or make batches smaller."}`,
       {},
       cause,
     );
