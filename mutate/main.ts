@@ -120,8 +120,8 @@ async function measured<T>(
 ): Promise<Record<string, T>> {
   const isAsked = (path: string) => values.tests.split(",").some((part) => path.includes(part));
   const tests = testsOf(language, tracked).filter(isAsked);
-  const isOther = (path: string) =>
-    /^(src\/|test\/|python\/|mutate\/mutants)/.test(path) && !/\btest_\w+\.py$|\.test\.ts$/.test(path);
+  const others = language === "python" ? /^(test\/(conformance|fuzz)\/|python\/)/ : /^(src\/|test\/|mutate\/mutants)/;
+  const isOther = (path: string) => others.test(path) && !/\btest_\w+\.py$|\.test\.ts$/.test(path);
   // An interpreter without numpy skips what needs it.
   const who = language === "python" ? `python-${values.python.replaceAll(/\W+/g, "_")}` : language;
   const path = join(values.reach, `${who}-${hashOf(tracked.filter(isOther))}.json`);
