@@ -89,7 +89,7 @@ test("two producers without a part: the newer one holds it, and no sample is in 
   expect(ids.length).toBe(all);
 });
 
-test("a log of which all was read and reclaimed goes on", async () => {
+test("a log of which all was read and reclaimed goes on, and its fork where producers are inherited", async () => {
   const folder = dataFolder();
   writeJsonl(folder, "web", [90]);
   const pipeline = build(folder);
@@ -98,8 +98,15 @@ test("a log of which all was read and reclaimed goes on", async () => {
   await ns.checkpoint("all", makeCursor(ns.uuid, 2 * ns.grid.rows, 0));
   await ns.reclaim();
   expect((await ns.info()).steps).toEqual({ trim: 2, end: 2 });
+  const at = (uri: string): Pipeline => build(folder, { namespace: { ...pipeline.spec.namespace, uri } });
+  const [fresh, inheriting] = [at(`${ns.uri}-fresh`), at(`${ns.uri}-inherit`)];
+  await ns.fork(fresh.spec.namespace.uri);
+  await ns.fork(inheriting.spec.namespace.uri, { producers: "inherit" });
   const { closed, end } = await runPipeline(pipeline, fast);
   expect([closed, end > 2]).toEqual([true, true]);
+  // Where it stood is known from nothing but its producers.
+  await expect(runPipeline(fresh, fast)).rejects.toMatchObject({ code: "RECLAIMED" });
+  expect((await runPipeline(inheriting, fast)).end).toBe(end);
 });
 
 test("several parts by the file: one process holds them all, or each has its own, and the last one closes the log", async () => {

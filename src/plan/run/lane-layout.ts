@@ -140,8 +140,9 @@ export async function inheritedPoints(
     layout.held.filter((_, i) => !states[i]?.seq && !states[i]?.resumePoint).map((lane) => laneId(layout, lane)),
   );
   if (wanted.size === 0) return found;
-  const { steps } = await ns.info({ signal });
-  let isPipelines = false;
+  const { steps, producers } = await ns.info({ signal });
+  // Nothing that is shared is left, and no producer was inherited: a pipeline may have written it, and would take its first samples again.
+  let isPipelines = steps.trim >= first && producers.every(({ seq }) => seq === 0);
   const bottom = Math.max(steps.trim, first - searchedStepsMax);
   for (let step = first - 1; step >= bottom && wanted.size > 0; step--) {
     const { producer, resumePoint } = await ns.inspect(step, { signal });
