@@ -14,6 +14,7 @@ import {
   encodeBoundary,
   encodeManifest,
   encodeNamespace,
+  indexKey,
   type Manifest,
   manifestKey,
   namespaceKey,
@@ -22,6 +23,7 @@ import {
 } from "../../src/format/index.js";
 import {
   endLife,
+  forkLog,
   isEnded,
   livesWithObjects,
   reclaim,
@@ -191,6 +193,56 @@ describe("the newest version", () => {
       tail: { ...head.tail, batches: [...head.tail.batches.slice(0, -1), half] },
     });
     expect(said).toEqual([expect.stringContaining("it has 1 slices, and a batch of this namespace has 2.")]);
+  });
+});
+
+describe("what nothing names", () => {
+  test("is counted by whether a reclaim may take it", async () => {
+    const { world, log } = await grown();
+    await registerCheckpoint(log, { id: "c", cursor: cursorAt(log, 2) });
+    await reclaim(log, { graceMs: 0, keepVersions: 2 });
+    const counts = async () => {
+      const { reclaimableObjects, pendingObjects } = (await verifyLog(world.open(uri, log.spec))).counts;
+      return [reclaimableObjects, pendingObjects];
+    };
+    const cutoff = (await log.head.jump()).orphanCutoff;
+    expect([cutoff > 1, await counts()]).toEqual([true, [0, 0]]);
+    await log.store.put(indexKey(asVersion(cutoff - 1), "0123456789ab", 0), new Uint8Array(1));
+    expect(await counts()).toEqual([1, 0]);
+    await log.store.put(indexKey(cutoff, "0123456789ab", 0), new Uint8Array(1));
+    expect(await counts()).toEqual([1, 1]);
+    const writer = await new Writer(log, "q").open();
+    await writer.upload({ attempt: 1, cellsPerExtent: 1 });
+    expect(await counts()).toEqual([1, 3]);
+    await log.store.put("batch/strange", new Uint8Array(1));
+    await log.store.put("index/strange", new Uint8Array(1));
+    expect(await counts()).toEqual([1, 3]);
+  });
+
+  test("and a listing that has no end and no keys is the end", async () => {
+    const { world, log } = await grown();
+    const store = log.store;
+    const endless: ObjectStore = {
+      uri: store.uri,
+      create: (...given) => store.create(...given),
+      put: (...given) => store.put(...given),
+      get: (...given) => store.get(...given),
+      getRange: (...given) => store.getRange(...given),
+      list: async (prefix, options) =>
+        prefix === "index/" ? { objects: [], more: true } : store.list(prefix, options),
+      delete: (...given) => store.delete(...given),
+    };
+    const view = world.open(uri, log.spec, endless);
+    expect((await verifyLog(view)).ok).toBe(true);
+  });
+
+  test("a fork is clean by itself, also where its ancestors cannot be opened", async () => {
+    const { world, log } = await grown();
+    const target = { uri: "memory:ff", store: world.store("memory:ff") };
+    const openLog = () => Promise.reject(new Error("never asked"));
+    const spec = await forkLog({ parent: { log, uri }, target, env: world.env, openLog });
+    const report = await verifyLog(world.open("memory:ff", spec));
+    expect([report.problems, report.counts.steps]).toEqual([[], 4]);
   });
 });
 
