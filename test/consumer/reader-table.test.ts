@@ -194,6 +194,10 @@ describe("slices", () => {
     expect(descriptor.stride).toBe(5_008);
     expect((await shelf.read([0, 1]))[0]?.slice(0, 6)).toBe("0.1 yy");
     expect(shelf.taken()).toEqual(["0.0 5008+5008"]);
+    const prepared = await shelf.prepare([0, 1]);
+    const part = (offset: number, length: number) => shelf.reader.fetchParts(prepared, [{ offset, length }], options);
+    expect(Buffer.from((await part(4_998, 2))[0] as Uint8Array).toString()).toBe("yy");
+    await expect(part(4_999, 2)).rejects.toEqual(corrupt);
     const [extent] = descriptor.extents as [Extent];
     const at = async (table: number): Promise<unknown> => {
       shelf.descriptors[0] = { ...descriptor, extents: [{ ...extent, table }] };

@@ -355,7 +355,15 @@ describe("streams", () => {
     expect(await cells(0, 0, 0)).toEqual([3]);
     for (const wrong of [of(1, 1), of(1, 1, 1, 1), of(1, "x", 1), of(1, 1, null)])
       await expect(hand.producer.append(wrong)).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
-    expect(hand.producer.nextSeq).toBe(4);
+    let pulled = 0;
+    async function* endless() {
+      for (;;) {
+        pulled++;
+        yield new Uint8Array(1);
+      }
+    }
+    await expect(hand.producer.append(endless())).rejects.toMatchObject({ code: "INVALID_ARGUMENT" });
+    expect([pulled, hand.producer.nextSeq]).toEqual([4, 4]);
     const plain = async (...sizes: readonly number[]): Promise<number[] | undefined> => {
       await hand.producer.append(sizes.map((size) => new Uint8Array(size)));
       await settled();
