@@ -237,6 +237,23 @@ test("a header of tensors is an object", () => {
     return bytes;
   };
   expect(decodeSafetensors(file("{}"), "it").tensors.size).toBe(0);
+  const entry = (fields: object): string =>
+    JSON.stringify({ a: { dtype: "U8", shape: [0], data_offsets: [0, 0], ...fields } });
+  expect(decodeSafetensors(file(entry({})), "it").tensors.size).toBe(1);
+  for (const wrong of [
+    { dtype: "X9" },
+    { dtype: 5 },
+    { dtype: "toString" },
+    { shape: [-1] },
+    { shape: 3 },
+    { shape: ["1"] },
+    { data_offsets: [0] },
+    { data_offsets: [0, 1] },
+    { data_offsets: [1, 0] },
+  ])
+    expect(() => decodeSafetensors(file(entry(wrong)), "it")).toThrow(
+      expect.objectContaining({ code: expect.any(String) }),
+    );
   for (const json of ["null", "3", '"x"', "true", "{", ""])
     expect(() => decodeSafetensors(file(json), "it")).toThrow(expect.objectContaining({ code: expect.any(String) }));
 });

@@ -26,14 +26,16 @@ import {
   type OpenLog,
   reclaim,
   reclaimWarning,
+  registerCheckpoint,
   releaseAbandonedPin,
+  releaseCheckpoint,
   releasePins,
 } from "../../src/lifecycle/index.js";
 import { commitPin, commitPinCopy, commitUnpin, needsPins } from "../../src/lifecycle/pins.js";
 import type { Log } from "../../src/log/index.js";
 import { MemoryStore, type ObjectStore } from "../../src/store/index.js";
 import { QuarterEnv } from "../log/scripted-log.js";
-import { SmallWorld, Writer } from "./small-world.js";
+import { cursorAt, SmallWorld, Writer } from "./small-world.js";
 
 const uri = "memory:parent";
 const pin = (fork: string, from = 0, to = 5) => ({
@@ -328,6 +330,65 @@ describe("a reclaim", () => {
       false,
     ]);
     await log.store.delete([manifestKey(asVersion(6))]);
+  });
+
+  test("whose index vanishes under it goes on with a newer version, three times, and stops where there is none", async () => {
+    const settings = { graceMs: 0, keepVersions: 1 };
+    const overtaken = async (times: number, isNewer: boolean): Promise<unknown> => {
+      const world = new SmallWorld();
+      const log = await world.create(uri);
+      const writer = new Writer(log);
+      await writer.write(70, { perCommit: 35 });
+      const other = new Writer(world.open(uri, log.spec), "q");
+      await other.open();
+      let left = times;
+      const vanishing = new Proxy(world.store(uri), {
+        get: (inner, name) => {
+          if (name === "get")
+            return async (key: string) => {
+              if (!key.startsWith("index/") || left === 0) return inner.get(key);
+              left--;
+              if (isNewer) await other.write(1);
+              return undefined;
+            };
+          const value = Reflect.get(inner, name);
+          return typeof value === "function" ? (value as () => unknown).bind(inner) : value;
+        },
+      });
+      return await reclaim(world.open(uri, log.spec, vanishing), settings).then(
+        ({ version }) => version - 3,
+        ({ code }) => code,
+      );
+    };
+    expect(await overtaken(0, true)).toBe(2);
+    expect(await overtaken(1, true)).toBe(3);
+    expect(await overtaken(2, true)).toBe(4);
+    expect([await overtaken(3, true), await overtaken(1, false)]).toEqual(["MISSING_OBJECT", "MISSING_OBJECT"]);
+  });
+
+  test("and a checkpoint has a name, a group with a name, and a number to keep", async () => {
+    const { log } = await parentOf();
+    const cursor = cursorAt(log, 1);
+    const registered = (request: object) =>
+      registerCheckpoint(log, { id: "c", cursor, ...request }).then(
+        () => "in",
+        ({ code }) => code,
+      );
+    const released = (request: object) =>
+      releaseCheckpoint(log, { id: "c", ...request } as never).then(
+        () => "out",
+        ({ code }) => code,
+      );
+    for (const wrong of [{ id: "" }, { id: "a/b" }, { group: "" }, { group: "a b" }]) {
+      expect([wrong, await registered(wrong)]).toEqual([wrong, "INVALID_ARGUMENT"]);
+      expect([wrong, await released(wrong)]).toEqual([wrong, "INVALID_ARGUMENT"]);
+    }
+    for (const keepLast of [0, 1.5, -1, "2"]) expect(await registered({ keepLast })).toBe("INVALID_ARGUMENT");
+    expect([await registered({ keepLast: 1 }), await released({}), await released({ id: "d" })]).toEqual([
+      "in",
+      "out",
+      "NO_CHECKPOINT",
+    ]);
   });
 
   test("of a full store deletes what may go, and says so when there is nothing", async () => {
