@@ -187,6 +187,25 @@ describe("slices", () => {
     expect(shelf.taken()).toEqual([]);
   });
 
+  test("a read that fails late takes nobody else's table with it", async () => {
+    const shelf = new Shelf(1, { readsInFlightMax: 8, footerBytesMax: 0 });
+    for (let i = 0; i < 2; i++) shelf.add([[text("a")]]);
+    let fail: () => void = () => {};
+    const late = new Promise<never>((_, reject) => {
+      fail = () => reject(new BatchWeaveError("STORE_DENIED", "denied", {}));
+    });
+    shelf.answers.push(() => late as never);
+    const first = shelf.prepare([0, 0]).catch(({ code }) => code);
+    // Its place is given up for another table, and then it is read again by somebody else.
+    await shelf.prepare([1, 0]);
+    await shelf.prepare([0, 0]);
+    fail();
+    expect(await first).toBe("STORE_DENIED");
+    shelf.taken();
+    await shelf.prepare([0, 0]);
+    expect(shelf.taken()).toEqual([]);
+  });
+
   test("sealed ones need no table, and must fit before it", async () => {
     const shelf = new Shelf(2);
     const cells = ["x", "y"].map((letter) => text(letter.repeat(5_000)));

@@ -22,6 +22,7 @@ import { Draft } from "../../src/log/draft.js";
 import { type Holder, type Log, listIntents, publishIntents } from "../../src/log/index.js";
 import { type Intents, noIntents, spentIntents, stageIntents } from "../../src/log/intents.js";
 import { findSilent, lookUpSilence, stageSilence } from "../../src/log/silent.js";
+import { HookedStore } from "../lifecycle/hooked-store.js";
 import { SmallWorld, Writer } from "../lifecycle/small-world.js";
 
 const spec: NamespaceSpec = {
@@ -346,5 +347,32 @@ describe("a log with silent producers", () => {
     expect(result?.carried).toBe(1);
     expect(manifest.producers.get("d")).toMatchObject({ epoch: 2, incarnation: "bbbbbbbbbbbb", seq: 2 });
     expect([b.seq, d.seq]).toEqual([2, 2]);
+  });
+
+  test("an opener that lost carries the openings of others, also of those in a table", async () => {
+    const world = new SmallWorld();
+    const uri = "memory:openers";
+    const log = await world.create(uri);
+    const policy = { silentVersions: 4, inlineProducersMin: 2, movedMin: 1 };
+    await new Writer(world.open(uri, log.spec, undefined, policy), "quiet").write(2);
+    const busy = new Writer(world.open(uri, log.spec, undefined, policy), "busy");
+    for (let i = 0; i < 8; i++) await busy.write(1);
+    expect([...(await log.head.load()).producers.keys()]).toEqual(["busy"]);
+    const wanted = { producer: "quiet", before: asEpoch(1), incarnation: "bbbbbbbbbbbb" };
+    await log.store.put(openingIntentKey(log.spec.uuid, wanted), new Uint8Array(0));
+    let isLost = false;
+    const losing = new HookedStore(world.store(uri), {
+      create: async (key, inner) => {
+        if (!isLost && key.startsWith("manifest/")) {
+          isLost = true;
+          await busy.write(1);
+        }
+        return await inner();
+      },
+    });
+    const opening = await openProducer(world.open(uri, log.spec, losing, policy), "new");
+    expect([isLost, opening.holder.epoch]).toEqual([true, 1]);
+    const head = await log.head.jump();
+    expect(head.producers.get("quiet")).toMatchObject({ epoch: 2, incarnation: "bbbbbbbbbbbb", seq: 2 });
   });
 });
