@@ -16,6 +16,7 @@ import {
   crc32,
   type Descriptor,
   decodeFooter,
+  decodeLineage,
   decodeNamespace,
   decodeSafetensors,
   decodeTrailer,
@@ -30,6 +31,7 @@ import {
   sealJson,
   trailerBytes,
 } from "../../src/format/index.js";
+import { parseJson } from "../../src/format/json-text.js";
 
 const namespace = "6f1d3c1e-58a4-4d0c-9a3e-2b7c90d1e4f5";
 const name: BatchName = {
@@ -279,4 +281,30 @@ test("slices that are joined are those of whole rows", () => {
     [1, -1],
   ] as const)
     expect([files, rows, joined(files, rows)]).toEqual([files, rows, "INVALID_ARGUMENT"]);
+});
+
+test("JSON may have any blanks, and a name once", () => {
+  const read = (json: string): unknown => parseJson(Buffer.from(json));
+  for (const blank of ["", " ", "\n", "\r", "\t", " \t\r\n "]) {
+    expect(read(`{${blank}"a"${blank}:${blank}{"b"${blank}:1},"c":["d"]}`)).toEqual({ a: { b: 1 }, c: ["d"] });
+    expect(() => read(`{"a"${blank}:1,"a"${blank}:2}`)).toThrow("twice");
+    expect(() => read(`[{"a":1,"b"${blank}:{"b":1,"b":2}}]`)).toThrow("twice");
+  }
+  expect(read('{"a\\\\":1,"b\\"":"\\\\","c":":"}')).toEqual({ "a\\": 1, 'b"': "\\", c: ":" });
+  expect([read("[]"), read("null"), read('"a"'), read("[null,[{}]]")]).toEqual([[], null, "a", [null, [{}]]]);
+});
+
+test("lineage is as long as it says", () => {
+  const block = Buffer.from(encodeLineage([{ source: "a", id: "b", tokens: 3 }]));
+  expect(decodeLineage(block, "it")).toHaveLength(1);
+  for (const by of [-1, 1]) {
+    const wrong = Buffer.from(block);
+    wrong.writeUInt32LE(wrong.readUInt32LE(8) + by, 8);
+    wrong.writeUInt32LE(crc32(wrong.subarray(16), crc32(wrong.subarray(0, 12))), 12);
+    expect(() => decodeLineage(wrong, "it")).toThrow(corrupt(/lineage/));
+  }
+  for (const sample of [{ source: 1 }, { id: 1 }, { tokens: -1 }, { tokens: 1.5 }, { row: -1 }, { row: "1" }])
+    expect(() => encodeLineage([{ source: "a", id: "b", tokens: 1, ...sample } as never])).toThrow(
+      expect.objectContaining({ code: "INVALID_ARGUMENT" }),
+    );
 });

@@ -227,6 +227,21 @@ describe("making a fork", () => {
     expect(await forked(() => Promise.reject(refused("STORE_DENIED")), unreadable)).toEqual(["STORE_DENIED", [], 1]);
   });
 
+  test("has its parent's parts, or none as well", async () => {
+    for (const parts of [undefined, 3]) {
+      const { world, log } = await parentOf();
+      const view = world.open(uri, { ...log.spec, ...(parts === undefined ? {} : { parts }) });
+      const spec = await forkLog({
+        parent: { log: view, uri },
+        target: { uri: "memory:f", store: world.store("memory:f") },
+        env: world.env,
+        openLog,
+      });
+      expect(spec.parts).toBe(parts);
+      expect("parts" in spec).toBe(parts !== undefined);
+    }
+  });
+
   test("needs a step that is there and the parent's grid", async () => {
     const { world, log } = await parentOf();
     const tried = (settings: object, n = 0) =>

@@ -305,6 +305,13 @@ describe("an end", () => {
     expect(hand.left).toBe(0);
   });
 
+  test("a failure with nothing pending is thrown by a flush as well", async () => {
+    const hand = await Hand.open();
+    hand.crash(new BatchWeaveError("FENCED", "fenced", {}));
+    await settled();
+    await expect(hand.producer.flush()).rejects.toMatchObject({ code: "FENCED" });
+  });
+
   test("a failure that was not thrown yet is thrown by leaving", async () => {
     const hand = await Hand.open();
     await hand.append(1);
