@@ -6,6 +6,7 @@ import { test } from "vitest";
 import { latencyModel, type ProcessContext, Simulation } from "../../sim/index.js";
 import { type CadenceSettings, createPublisher, openProducer, type Takeover } from "../../src/cadence/index.js";
 import { encodeNamespace, type NamespaceSpec, namespaceKey } from "../../src/format/index.js";
+import { reclaim } from "../../src/lifecycle/index.js";
 import { Log } from "../../src/log/index.js";
 import { Producer, type Ticket } from "../../src/producer/index.js";
 import { RequestRecord } from "../request-record.js";
@@ -16,6 +17,8 @@ const folder = latencyModel({ name: "like a folder", read: () => 1, write: () =>
 /** What a producer process is given. */
 interface Part extends ProcessContext {
   open(id: string, cadence?: CadenceSettings, takeover?: Takeover): Promise<Producer>;
+  /** A view of the log, as of a process that starts now. */
+  log(): Log;
   /** Appends `count` batches, `everyMs` apart. */
   append(producer: Producer, count: number, everyMs: number): Promise<Ticket>;
 }
@@ -35,12 +38,14 @@ class Pool {
     const process = this.simulation.spawn(name, async (context) => {
       await context.env.sleep(atMs);
       const store = this.record.counting(context.store, name);
+      const openOrigin = (): Promise<never> => Promise.reject(new Error("no forks here"));
+      const view = (): Log => new Log({ store, env: context.env, spec: this.#spec, openOrigin });
       await main({
         ...context,
         process,
+        log: view,
         open: async (id, cadence, takeover) => {
-          const openOrigin = (): Promise<never> => Promise.reject(new Error("no forks here"));
-          const log = new Log({ store, env: context.env, spec: this.#spec, openOrigin });
+          const log = view();
           const opening = await openProducer(log, id, { takeover });
           const publisher = createPublisher(log, cadence, {
             onAttempt: ({ outcome, batches, carried }) => {
@@ -254,4 +259,25 @@ test("whoever may fence, by whichever rule, and when", async () => {
       if (producer) await append(producer, 1, 500).catch(({ code }) => pool.tell(`rival ${i}: ${code}`));
     });
   await pool.run("openers", 120_000);
+});
+
+test("uploads that a reclaim passes are made again, by carriers, followers and those who commit by themselves", async () => {
+  for (const cadence of [{ kind: "cooperative" }, { kind: "interval", intervalMs: 900 }] as const) {
+    const pool = new Pool(s3);
+    for (let i = 0; i < 3; i++)
+      pool.spawn(`p${i}`, 200 * i, async ({ open, append }) => {
+        const producer = await open(`p${i}`, cadence);
+        await append(producer, 25, 150);
+        await producer.flush();
+        pool.tell(`p${i} has flushed ${producer.nextSeq}`);
+        await producer.close();
+      });
+    pool.spawn("reclaimer", 1_000, async ({ log, env }) => {
+      for (let i = 0; i < 12; i++) {
+        await reclaim(log(), { graceMs: 0, keepVersions: 0 });
+        await env.sleep(300);
+      }
+    });
+    await pool.run(`reclaimed, ${cadence.kind}`, 60_000);
+  }
 });

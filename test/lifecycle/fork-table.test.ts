@@ -303,6 +303,30 @@ describe("inherited producers", () => {
     expect([await sizes(0), await sizes(64), await sizes(65)]).toEqual([[], [64], [64, 1]]);
   });
 
+  test("stand where they stood at the step, also after their very first batch", async () => {
+    const world = new SmallWorld();
+    const log = await world.create(uri);
+    const [a, b] = [new Writer(log, "a"), new Writer(log, "b")];
+    for (const writer of [a, b, a, a, b]) await writer.write(1);
+    const manifest = await log.head.jump();
+    const at = async (step: number) =>
+      [...(await producersAt(log, manifest, step))].map(([id, { state, resumePoint }]) => [id, state.seq, resumePoint]);
+    expect(await at(0)).toEqual([]);
+    expect(await at(1)).toEqual([["a", 1, { after: 0 }]]);
+    expect(await at(2)).toEqual([
+      ["a", 1, { after: 0 }],
+      ["b", 1, { after: 0 }],
+    ]);
+    expect(await at(4)).toEqual([
+      ["a", 3, { after: 2 }],
+      ["b", 1, { after: 0 }],
+    ]);
+    expect(await at(5)).toEqual([
+      ["a", 3, { after: 2 }],
+      ["b", 2, { after: 1 }],
+    ]);
+  });
+
   test("are searched for over 262,144 steps at most, and 4,096 of them", async () => {
     const { log } = await parentOf(1);
     const at = async (steps: number, producers = 1): Promise<unknown> => {

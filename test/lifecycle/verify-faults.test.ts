@@ -29,6 +29,7 @@ import {
   reclaim,
   registerCheckpoint,
   removeBelow,
+  removeLeftovers,
   removeNamespaceObject,
   removeObjects,
   verifyLog,
@@ -352,6 +353,15 @@ describe("a deletion", () => {
     expect(await store.get(namespaceKey)).toBeDefined();
     expect(await removeNamespaceObject(life(store, uuid))).toBe(1);
     expect(await store.get(namespaceKey)).toBeUndefined();
+  });
+
+  test("of leftovers ends each life before it takes its objects", async () => {
+    const store = new MemoryStore();
+    for (const key of [`life/${uuid}/batch/1`, `life/${uuid}/manifest/1`, "batch/00/old"])
+      await store.put(key, new Uint8Array(1));
+    expect(await removeLeftovers(store, env)).toBe(3);
+    expect([await isEnded(life(store, uuid)), (await store.list("", {})).objects.length]).toEqual([true, 1]);
+    expect(await removeLeftovers(store, env)).toBe(0);
   });
 
   test("finds the lives that hold more than markers, page by page", async () => {
