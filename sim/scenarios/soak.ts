@@ -1,5 +1,6 @@
 /** Many seeds of one scenario over worker threads, and what they add up to. */
 import { Worker } from "node:worker_threads";
+import { isOwnShape, shippedShape } from "../planted/build-shape.js";
 import type { Scenario } from "./scenario.js";
 import type { SeedResult } from "./seed-run.js";
 import { runJob, type SeedJob } from "./seed-worker.js";
@@ -91,7 +92,9 @@ function report(scenario: Scenario, results: readonly SeedResult[], cpuSeconds: 
     for (const [name, value] of Object.entries(result.counters)) counters[name] = (counters[name] ?? 0) + value;
   }
   const failures = results.filter((result) => result.failure).sort((a, b) => a.seed - b.seed);
-  const wanted = results.length >= mustHappenSeeds ? (scenario.mustHappen ?? []) : [];
+  const { mustHappen = [], mustHappenSmall = [] } = scenario;
+  const all = isOwnShape(shippedShape) ? mustHappen : [...mustHappen, ...mustHappenSmall];
+  const wanted = results.length >= mustHappenSeeds ? all : [];
   return {
     passed: results.length - failures.length,
     failures,
