@@ -19,6 +19,7 @@ import {
   decodeLineage,
   decodeNamespace,
   decodeSafetensors,
+  decodeSlice,
   decodeTrailer,
   type Extent,
   encodeExtent,
@@ -307,4 +308,17 @@ test("lineage is as long as it says", () => {
     expect(() => encodeLineage([{ source: "a", id: "b", tokens: 1, ...sample } as never])).toThrow(
       expect.objectContaining({ code: "INVALID_ARGUMENT" }),
     );
+});
+
+test("an encoding that is not known is said to be so, by writers and readers", () => {
+  const entry = { offset: 0, length: 3, crc: 0, rawLength: 3, encoding: 7 };
+  const unsupported = expect.objectContaining({ code: "UNSUPPORTED_ENCODING" });
+  expect(() => decodeSlice(new Uint8Array(3), "it", entry)).toThrow(unsupported);
+  expect(() => encodeSlice(new Uint8Array(3), "brotli" as never)).toThrow(unsupported);
+  expect(decodeSlice(new Uint8Array(3), "it", { ...entry, encoding: 0 })).toHaveLength(3);
+  expect(() => decodeSlice(new Uint8Array(4), "it", { ...entry, encoding: 0 })).toThrow(corrupt(/4 bytes, expected 3/));
+  expect(decodeSlice(new Uint8Array(11), "it", { ...entry, encoding: 2 })).toHaveLength(3);
+  expect(() => decodeSlice(new Uint8Array(12), "it", { ...entry, encoding: 2 })).toThrow(
+    corrupt(/4 bytes, expected 3/),
+  );
 });

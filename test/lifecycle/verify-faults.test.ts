@@ -235,6 +235,10 @@ describe("what nothing names", () => {
     };
     const view = world.open(uri, log.spec, endless);
     expect((await verifyLog(view)).ok).toBe(true);
+    const short: ObjectStore = { ...endless, list: (prefix, options) => store.list(prefix, { ...options, limit: 2 }) };
+    const paged = await verifyLog(world.open(uri, log.spec, short));
+    expect(paged.counts).toEqual((await verifyLog(world.open(uri, log.spec))).counts);
+    expect(paged.counts.manifests).toBeGreaterThan(4);
   });
 
   test("a fork is clean by itself, also where its ancestors cannot be opened", async () => {
