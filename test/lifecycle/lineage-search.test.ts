@@ -63,4 +63,7 @@ test("by step and place, in a range, of a source, up to a number", async () => {
   expect(await find("a", { matchesMax: 2 })).toMatchObject({ places: all.slice(0, 2), truncated: true });
   expect(await find("a", { matchesMax: 6 })).toMatchObject({ places: all, truncated: false });
   expect((await find("none")).places).toEqual([]);
+  await writer.commit([await writer.upload({ samples: Array(1_001).fill(of("web", "many")) })]);
+  const many = await findSample(view, await view.head.jump(), "many");
+  expect([many.matches.length, many.truncated]).toEqual([1_000, true]);
 });

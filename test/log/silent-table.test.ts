@@ -107,6 +107,12 @@ describe("intents", () => {
     ]).toEqual([0, 0, 0, 0]);
   });
 
+  test("a batch of two chunks has two cells a row", () => {
+    const wide = { ...spec, grid: { rows: 1, chunks: 2 } };
+    const draft = draftOn({ producers: new Map([["p", state()]]) }, wide);
+    expect(stageIntents(draft, wide, intents({ batches: new Map([["p", [batch("p", 0)]]]) }), new Map())).toBe(1);
+  });
+
   test("an opening is carried only for the epoch that its opener saw, and not where a table may hold the state", () => {
     const opens = (before: number, change: Partial<Manifest>, silent?: SilentProducer): unknown => {
       const draft = draftOn(change);
