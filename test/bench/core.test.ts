@@ -34,7 +34,7 @@ test("read: a rank reads its slice and little more; dense reads everybody's", as
   const rows = all.filter((row) => !cpu.includes(row));
   expectShape(cpu, "mode ranks sliceBytes cpuSecondsPerGb bareCpuSecondsPerGb cpuRatio megabytesPerSecond");
   expect(cpu).toHaveLength(4);
-  expectShape(rows, "mode ranks sliceBytes amplification requestsPerSlice p50Ratio p95Ratio");
+  expectShape(rows, "mode ranks sliceBytes amplification requestsPerSlice p50Ratio p50CheckedRatio p95Ratio");
   expect(rows).toHaveLength(4);
   for (const { mode, ranks, sliceBytes, amplification, requestsPerSlice } of rows) {
     if (mode === "dense") expect(amplification).toBeGreaterThanOrEqual(Number(ranks));
